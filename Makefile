@@ -1,0 +1,22 @@
+# `make demo` and `make test` create .venv, install what is needed, and run. Nothing else has to be done first.
+PYTHON ?= python3
+
+.PHONY: demo test .venv
+
+.venv: .venv/installed
+
+.venv/installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "locality needs Python 3.11 or newer, $(PYTHON) is older: run make PYTHON=python3.11"; exit 1; }
+	$(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[weights,dev]'
+	touch .venv/installed
+
+demo: .venv
+	.venv/bin/python figures/data_sheets.py --out demo
+
+test: .venv
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+	.venv/bin/python -m pytest

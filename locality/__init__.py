@@ -1,0 +1,64 @@
+"""locality: does an image classifier look at the object?
+
+Names are imported when they are first used, so that `import locality` and `locality --help` do not wait for torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from locality.data.boxes import box_mask as box_mask
+    from locality.data.boxes import box_share as box_share
+    from locality.data.dataset import ImageDataset as ImageDataset
+    from locality.data.dataset import load_dataset as load_dataset
+    from locality.data.dataset import stack as stack
+    from locality.data.preprocess import center_crop as center_crop
+    from locality.data.preprocess import fit as fit
+    from locality.data.preprocess import flip as flip
+    from locality.data.preprocess import resize as resize
+    from locality.types import Batch as Batch
+    from locality.types import Boundary as Boundary
+    from locality.types import Box as Box
+    from locality.types import DataError as DataError
+    from locality.types import Fault as Fault
+    from locality.types import LocalityScores as LocalityScores
+    from locality.types import ModelSpec as ModelSpec
+    from locality.types import PathMaps as PathMaps
+    from locality.types import Sample as Sample
+
+__version__ = "0.1.0"
+
+# Public name → the module that has it.
+_HOMES = {
+    "box_mask": "locality.data.boxes",
+    "box_share": "locality.data.boxes",
+    "ImageDataset": "locality.data.dataset",
+    "load_dataset": "locality.data.dataset",
+    "stack": "locality.data.dataset",
+    "center_crop": "locality.data.preprocess",
+    "fit": "locality.data.preprocess",
+    "flip": "locality.data.preprocess",
+    "resize": "locality.data.preprocess",
+    "Batch": "locality.types",
+    "Boundary": "locality.types",
+    "Box": "locality.types",
+    "DataError": "locality.types",
+    "Fault": "locality.types",
+    "LocalityScores": "locality.types",
+    "ModelSpec": "locality.types",
+    "PathMaps": "locality.types",
+    "Sample": "locality.types",
+}
+__all__ = ["__version__", *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'locality' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,5 @@
+"""`python -m locality`."""
+
+from locality.cli import main
+
+main()

@@ -1,0 +1,47 @@
+"""The command line: one file per command; it parses, calls and prints. torch is imported by the commands that need it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from locality import __version__
+from locality.cli import data
+
+app = typer.Typer(
+    name="locality",
+    help="Does an image classifier look at the object?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(data.app, name="data")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"locality {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line; an error is one sentence on standard error and exit code 2."""
+    try:
+        app()
+    except (ValueError, OSError) as error:
+        if os.environ.get("LOCALITY_DEBUG"):
+            raise
+        typer.echo(f"locality: {error}", err=True)
+        sys.exit(2)

@@ -1,0 +1,225 @@
+"""`locality data`: list, get, check, build and show images with boxes."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from locality.data.source import Source
+    from locality.types import Fault
+
+app = typer.Typer(help="Images with boxes: list, get, check, build, show.", no_args_is_help=True)
+
+SourceName = Annotated[
+    str,
+    typer.Argument(
+        metavar="SOURCE",
+        help="shapes[:none|:swapped], photos, tiny-imagenet[:PATH], imagenet:PATH, coco:PATH, or a manifest's path.",
+    ),
+]
+Boxes = Annotated[
+    Path | None,
+    typer.Option(help="imagenet: the folder of XML files or LOC_val_solution.csv; coco: the instances JSON."),
+]
+Root = Annotated[
+    Path | None, typer.Option(help="Of a manifest: the folder or zip its paths start at (its own folder if not given).")
+]
+Categories = Annotated[list[str] | None, typer.Option("--category", help="coco: a category to ask for; repeat for more.")]
+Split = Annotated[str | None, typer.Option(help="eval or train.")]
+Seed = Annotated[int, typer.Option(help="Draws the choice of images, and the images themselves for shapes.")]
+Limit = Annotated[int | None, typer.Option(help="At most so many images, as even over the classes as there are.")]
+MaxBoxShare = Annotated[float, typer.Option(help="Leave out images whose boxes fill this share or more; 1.1 keeps all.")]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Go on without what cannot be used, and list it.")]
+
+
+@app.command("list")
+def list_sources() -> None:
+    """What data sets there are, and where they are on this machine."""
+    import os
+
+    from locality.data.cache import BY_HAND, FETCHABLE, cached_data
+    from locality.data.dataset import LOCATIONS
+
+    rows = [
+        ("shapes", "built in", "ten shapes on noise with a planted cue; shapes:none, shapes:swapped"),
+        ("photos", "built in", "photographs inside scikit-image and matplotlib, ImageNet classes"),
+    ]
+    for name in ("tiny-imagenet", "imagenet", "imagenette", "imagenet-boxes", "coco"):
+        variable = LOCATIONS.get(name)
+        place = os.environ.get(variable) if variable else None
+        cached = cached_data(name)
+        if place:
+            state = f"{variable}={place}"
+        elif cached:
+            state = str(cached)
+        else:
+            state = "bring your own" if name in BY_HAND else f"to fetch: locality data get {name}"
+        rows.append((name, state, FETCHABLE[name].note if name in FETCHABLE else "the paper's photographs"))
+    _print_table(["name", "where", "what"], rows)
+
+
+@app.command()
+def get(name: Annotated[str, typer.Argument(help="tiny-imagenet, imagenette, imagenet-boxes or coco.")]) -> None:
+    """Fetch a data set into the cache; resumes by itself, verifies the checksum."""
+    from locality.cli.progress import progress
+    from locality.data.cache import get_data
+
+    with progress(name, "bytes") as report:
+        found = get_data(name, lambda _file, done, total: report(done, total))
+    for place in found:
+        typer.echo(f"{name}: {place}")
+
+
+@app.command()
+def check(
+    source: SourceName,
+    boxes: Boxes = None,
+    root: Root = None,
+    category: Categories = None,
+    split: Split = None,
+    most: Annotated[int, typer.Option(help="Rows of the table at the most.")] = 100,
+    skip_bad: SkipBad = False,
+) -> None:
+    """Verify files, hashes and boxes; print what is wrong. Exit code 2 if anything is (0 with --skip-bad)."""
+    from locality.cli.progress import progress
+    from locality.data.check import check_source
+
+    faults: list[Fault] = []
+    images = 0
+    kind = source.split(":")[0]
+    splits = [split] if split else ["train", "eval"] if kind == "tiny-imagenet" else ["eval"]
+    for part in splits:
+        opened = _open(source, part, boxes, root, category)
+        with progress(f"checking {part}") as report:
+            faults += check_source(opened, report)
+        images += len(opened.manifest)
+    faults = list(dict.fromkeys(faults))  # an archive's own faults turn up once a split
+    without_box = sum(fault.kind == "no box" for fault in faults)
+    faults = [fault for fault in faults if fault.kind != "no box"]
+    if without_box:
+        typer.echo(f"{without_box:,} images have no box and cannot be scored")
+    if not faults:
+        typer.echo(f"{source}: {images:,} images, nothing wrong")
+        return
+    bad_images = {fault.image for fault in faults}
+    _print_faults(faults, most)
+    left = "left out" if skip_bad else "wrong"
+    typer.echo(f"{source}: {len(faults):,} faults, {len(bad_images):,} images {left} ({_counted(faults)})")
+    raise typer.Exit(0 if skip_bad else 2)
+
+
+@app.command()
+def build(
+    source: SourceName,
+    out: Annotated[Path, typer.Option(help="The manifest to write (.csv).")],
+    boxes: Boxes = None,
+    root: Root = None,
+    category: Categories = None,
+    split: Split = "eval",
+    limit: Limit = None,
+    seed: Seed = 0,
+    max_box_share: MaxBoxShare = 1.1,
+    skip_bad: SkipBad = False,
+) -> None:
+    """Write a manifest with the hash of every file; images made on the fly are written beside it as PNG."""
+    from locality.cli.progress import progress
+    from locality.data.build import build_manifest
+    from locality.data.dataset import ImageDataset
+
+    opened = _open(source, split or "eval", boxes, root, category, seed=seed)
+    chosen = ImageDataset.select(opened, limit, seed, None, max_box_share, skip_bad=skip_bad)
+    with progress("hashing") as report:
+        built = build_manifest(chosen, out, skip_bad, report)
+    if built.faults:
+        _print_faults(built.faults, 100)
+    typer.echo(str(chosen))
+    typer.echo(f"{out}: {built.images:,} images, {built.boxes:,} boxes, {len(built.faults):,} left out")
+    if built.root is not None:
+        typer.echo(f"its paths start at {built.root}: load it with root={str(built.root)!r} (--root)")
+
+
+@app.command()
+def show(
+    source: SourceName,
+    out: Annotated[Path, typer.Option(help="The picture to write (.png).")],
+    boxes: Boxes = None,
+    root: Root = None,
+    category: Categories = None,
+    split: Split = "eval",
+    limit: Limit = 20,
+    seed: Seed = 0,
+    size: Annotated[int | None, typer.Option(help="Show what a model of this input size sees (crop 0.875).")] = None,
+    max_box_share: MaxBoxShare = 1.1,
+    skip_bad: SkipBad = False,
+) -> None:
+    """Draw a contact sheet of images with their boxes."""
+    from locality.data.dataset import ImageDataset
+    from locality.report.contact_sheet import SheetRow, contact_sheet
+    from locality.types import ModelSpec
+
+    spec = None if size is None else ModelSpec("the model", (size, size), max(size, round(size / 0.875)))
+    opened = _open(source, split or "eval", boxes, root, category, seed=seed)
+    chosen = ImageDataset.select(opened, limit, seed, spec, max_box_share, skip_bad=skip_bad)
+    samples = [chosen[index] for index in range(len(chosen))]
+    out.parent.mkdir(parents=True, exist_ok=True)
+    contact_sheet([SheetRow(str(chosen), samples, chosen.classes)]).save(out)
+    typer.echo(str(chosen))
+    for name, count in chosen.counts().items():
+        typer.echo(f"  {name}: {count}")
+    typer.echo(f"{out}")
+
+
+def _open(
+    name: str,
+    split: str,
+    boxes: Path | None,
+    root: Path | None,
+    categories: list[str] | None,
+    **options: Any,
+) -> Source:
+    """The source behind the options; an option that the source does not have is an error that says so."""
+    from locality.cli.progress import progress
+    from locality.data.dataset import open_source
+
+    given = {"boxes": boxes, "root": root, "categories": categories or None, **options}
+    with progress("reading boxes") as report:
+        if name.startswith("imagenet:"):
+            given["progress"] = report
+        return open_source(name, split, **{key: value for key, value in given.items() if value is not None})
+
+
+def _counted(faults: list[Fault]) -> str:
+    return ", ".join(f"{count:,} {kind}" for kind, count in Counter(fault.kind for fault in faults).most_common())
+
+
+def _print_faults(faults: list[Fault], most: int) -> None:
+    rows = [(fault.kind, fault.file, "" if fault.row is None else str(fault.row), fault.problem) for fault in faults]
+    _print_table(["kind", "file", "row", "problem"], rows[:most])
+    if len(rows) > most:
+        typer.echo(f"… and {len(rows) - most:,} more (--most {len(rows)} shows them all)")
+
+
+def _print_table(header: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
+    for name in header:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(_printable(field)) for field in row))
+    # Without a terminal nothing is folded, so that the table can be searched.
+    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 400, soft_wrap=False).print(table)
+
+
+def _printable(text: str) -> str:
+    """Names from strangers may hold control characters that would move the cursor."""
+    return "".join(character if character.isprintable() else "�" for character in text)

@@ -1,0 +1,1 @@
+"""Images with boxes: sources, manifests, selection, and fitting to a model."""

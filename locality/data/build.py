@@ -1,0 +1,83 @@
+"""Write a manifest from any source: every file hashed, the CSV whole or not there at all."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from locality.data.check import verified
+from locality.data.dataset import ImageDataset
+from locality.data.files import Folder
+from locality.data.manifest import Manifest, write_manifest
+from locality.data.source import FileReader, Source
+from locality.types import DataError, Fault
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Built:
+    """What was written; `root` is where the manifest's paths start if that is not its own folder."""
+
+    images: int
+    boxes: int
+    faults: list[Fault]
+    root: Path | None
+
+
+def build_manifest(data: ImageDataset, out: Path, skip_bad: bool = False, progress: Progress | None = None) -> Built:
+    """Write the manifest of the chosen images to `out`; images made on the fly are written beside it as PNG files."""
+    manifest = data.manifest
+    reader = data.source.read
+    faults = list(data.faults)
+    if isinstance(reader, FileReader):
+        source = Source(data.name, manifest, data.source.classes, FileReader(manifest, reader.root))
+        hashes: list[str | None] = []
+        for result in verified(source, progress):
+            hashes.append(None if isinstance(result, DataError) else result)
+            faults += result.faults if isinstance(result, DataError) else ()
+        paths, root = _relative_paths(manifest, reader, out)
+    else:
+        hashes, paths, root = *_written_images(data, out, progress), None
+    if faults and not skip_bad:
+        raise DataError.of(faults)
+    good = np.array([index for index, found in enumerate(hashes) if found is not None], dtype=np.int64)
+    images = manifest.images.assign(sha256=[found or "" for found in hashes], path=paths)
+    written = replace(manifest, images=images).take(good)
+    write_manifest(out, written)
+    return Built(len(written), len(written.corners), faults, root)
+
+
+def _relative_paths(manifest: Manifest, reader: FileReader, out: Path) -> tuple[list[str], Path | None]:
+    """Paths below the manifest's own folder where the images lie there, else below the source's root."""
+    paths = manifest.images["path"].tolist()
+    root, home = Path(reader.root.path), out.parent.resolve()
+    if isinstance(reader.root, Folder) and root.resolve().is_relative_to(home):
+        prefix = root.resolve().relative_to(home)
+        return [(prefix / path).as_posix() for path in paths], None
+    return paths, root
+
+
+def _written_images(data: ImageDataset, out: Path, progress: Progress | None) -> tuple[list[str | None], list[str]]:
+    """Hashes and paths of the images, written to the folder `out` without its ending."""
+    folder = out.with_suffix("")
+    folder.mkdir(parents=True, exist_ok=True)
+    hashes: list[str | None] = []
+    paths = []
+    for done, index in enumerate(data.indices.tolist(), start=1):
+        pixels = data.source.read(index).image.permute(1, 2, 0).numpy()
+        buffer = io.BytesIO()
+        Image.fromarray(pixels).save(buffer, "PNG")
+        name = f"{data.source.manifest.images['id'].iloc[index]}.png"
+        (folder / name).write_bytes(buffer.getvalue())
+        hashes.append(hashlib.sha256(buffer.getvalue()).hexdigest())
+        paths.append(f"{folder.name}/{name}")
+        if progress is not None:
+            progress(done, len(data))
+    return hashes, paths

@@ -1,0 +1,277 @@
+"""`imagenet`: ImageNet validation or training photographs with human boxes; ImageNette in its folder layout, too.
+
+Photographs may lie flat (`ILSVRC2012_val_00000001.JPEG`) or in a folder a class (`n01440764/…`). Boxes come from the folder
+of VOC-style XML files or from Kaggle's `LOC_val_solution.csv`. Box corners are taken as edges in original pixels: the files
+do not say whether the last pixel is inside, and corners equal to the width occur. Boxes over a resized photograph
+(ImageNette's 320-pixel edition) are scaled by the size that the XML states.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import io
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from locality.data.boxes import Array, clip
+from locality.data.cache import cached_data
+from locality.data.files import Folder, Root, open_root
+from locality.data.images import image_size
+from locality.data.manifest import Manifest
+from locality.data.source import FileReader, Source
+from locality.types import DataError, Fault
+
+WNID = re.compile(r"n\d{8}")
+IMAGE_NAMES = (".jpeg", ".jpg", ".png")
+MAX_XML_BYTES = 1_000_000
+OVERHANG = 1.0  # pixels by which annotators' boxes may cross the edge; they are cut, further ones are faults
+LICENCE = "ImageNet terms of access"
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """Boxes of one photograph as its annotation file gives them."""
+
+    file: str
+    row: int | None
+    wnid: str
+    corners: Array
+    size: tuple[int, int] | None  # width and height that the boxes were drawn on, where stated
+
+
+def imagenet(
+    path: str | Path, split: str = "eval", boxes: str | Path | None = None, progress: Progress | None = None
+) -> Source:
+    """The source of all photographs below `path` that have boxes in `boxes` (an XML folder or Kaggle's CSV)."""
+    if split not in ("eval", "train"):
+        raise DataError(f"`split` of imagenet must be eval or train, got {split!r}: pass the folder of that split as path")
+    boxes = boxes or cached_data("imagenet-boxes")
+    if boxes is None:
+        raise DataError(
+            "`boxes` is needed for imagenet: pass the folder of XML files or LOC_val_solution.csv (--boxes PATH); "
+            "`locality data get imagenet-boxes` fetches the XML files of the validation set"
+        )
+    root = open_root(path)
+    faults = root.faults()
+    images = _images(root, split, faults)
+    labels = {wnid: label for label, wnid in enumerate(imagenet_wnids())}
+    columns = _Columns([], [], [], [], [], [])
+    seen: set[str] = set()
+    for done, (stem, annotation) in enumerate(_annotations(Path(boxes).expanduser(), set(images), faults)):
+        if progress is not None:
+            progress(done, len(images))
+        fault = _add(columns, root, images[stem], stem, annotation, labels, seen)
+        if fault is not None:
+            faults.append(fault)
+    faults += [
+        Fault(str(boxes), None, stem, "no box", f"no boxes for {images[stem]}: it is left out")
+        for stem in sorted(set(images) - seen - {fault.image for fault in faults})
+    ]
+    manifest = Manifest.of(
+        file=str(boxes),
+        ids=columns.ids,
+        paths=columns.paths,
+        labels=[labels[wnid] for wnid in columns.wnids],
+        wnids=columns.wnids,
+        widths=[size[0] for size in columns.sizes],
+        heights=[size[1] for size in columns.sizes],
+        corners=np.concatenate([np.empty((0, 4)), *columns.corners]),
+        counts=[len(corners) for corners in columns.corners],
+        rows=columns.rows,
+        source="imagenet",
+        licence=LICENCE,
+    )
+    return Source("imagenet", manifest, imagenet_wnids(), FileReader(manifest, root), tuple(faults))
+
+
+@functools.cache
+def imagenet_wnids() -> tuple[str, ...]:
+    """The 1,000 WordNet ids of ILSVRC 2012 in the order of every published model's logits."""
+    from locality.torchvision_shim import import_torchvision
+
+    import_torchvision()
+    from timm.data.imagenet_info import ImageNetInfo
+
+    return tuple(ImageNetInfo("imagenet-1k").label_names())
+
+
+def _images(root: Root, split: str, faults: list[Fault]) -> dict[str, str]:
+    """Paths by file stem; where the root has a folder `val` or `train`, only those of the split."""
+    names = [name for name in root.names() if name.lower().endswith(IMAGE_NAMES)]
+    folder = {"eval": "val", "train": "train"}[split]
+    tops = {name.split("/")[0] for name in names if "/" in name}
+    if tops & {"val", "train"}:
+        names = [name for name in names if name.startswith(f"{folder}/")]
+    if not names:
+        raise DataError(f"`{root.path}` holds no JPEG of the split {split!r}: pass the folder of ImageNet photographs")
+    images: dict[str, str] = {}
+    for name in names:
+        stem = PurePosixPath(name).stem
+        if stem in images:
+            problem = f"duplicate id {stem!r}: {name} and {images[stem]} have the same name"
+            faults.append(Fault(str(root.path), None, stem, "duplicate id", problem))
+        images.setdefault(stem, name)
+    return images
+
+
+@dataclass(frozen=True)
+class _Columns:
+    ids: list[str]
+    paths: list[str]
+    wnids: list[str]
+    sizes: list[tuple[int, int]]
+    corners: list[Array]
+    rows: list[int | None]
+
+
+def _add(
+    columns: _Columns, root: Root, path: str, stem: str, annotation: Annotation, labels: dict[str, int], seen: set[str]
+) -> Fault | None:
+    """Add one photograph, or say why not."""
+
+    def fault(kind: str, problem: str) -> Fault:
+        return Fault(annotation.file, annotation.row, stem, kind, problem)
+
+    if stem in seen:
+        return fault("duplicate id", f"duplicate id {stem!r}: it was annotated before")
+    seen.add(stem)
+    folder = PurePosixPath(path).parent.name
+    if WNID.fullmatch(folder) and folder != annotation.wnid:
+        return fault("unknown label", f"{path} lies in the folder of {folder}, its boxes are of {annotation.wnid}")
+    if annotation.wnid not in labels:
+        return fault("unknown label", f"{annotation.wnid!r} is none of the 1,000 classes of ImageNet")
+    try:
+        with root.open(path) as file:
+            size = image_size(file)
+    except (DataError, OSError) as error:
+        return fault("bad image", f"file {path!r}: {error}")
+    corners = annotation.corners
+    if annotation.size is not None and annotation.size != size:
+        scale_x, scale_y = size[0] / annotation.size[0], size[1] / annotation.size[1]
+        if abs(scale_x / scale_y - 1) > 0.02:
+            stated = f"{annotation.size[0]} × {annotation.size[1]}"
+            return fault("wrong size", f"{path} is {size[0]} × {size[1]}, its boxes were drawn on {stated}")
+        corners = corners * [scale_x, scale_y, scale_x, scale_y]
+    if not np.isfinite(corners).all():
+        return fault("bad box", f"a box of {stem} has a corner that is not a number")
+    cut = clip(corners, *size)
+    for before, after in zip(corners.tolist(), cut.tolist(), strict=True):
+        shown = "({:g}, {:g}, {:g}, {:g})".format(*before)
+        if before[2] < before[0] or before[3] < before[1]:
+            return fault("bad box", f"box {shown} of {stem} has swapped corners: xmin < xmax and ymin < ymax are needed")
+        if before[2] == before[0] or before[3] == before[1]:
+            return fault("bad box", f"box {shown} of {stem} is empty")
+        if max(abs(a - b) for a, b in zip(before, after, strict=True)) > OVERHANG:
+            return fault("bad box", f"box {shown} of {stem} leaves the image of {size[0]} × {size[1]}")
+    columns.ids.append(stem)
+    columns.paths.append(path)
+    columns.wnids.append(annotation.wnid)
+    columns.sizes.append(size)
+    columns.corners.append(cut)
+    columns.rows.append(annotation.row)
+    return None
+
+
+def _annotations(boxes: Path, wanted: set[str], faults: list[Fault]) -> Iterator[tuple[str, Annotation]]:
+    """Annotations of the wanted photographs, by file stem."""
+    if not boxes.exists():
+        raise DataError(f"`boxes` {boxes} does not exist: pass the folder of XML files or LOC_val_solution.csv")
+    if boxes.suffix.lower() == ".csv" and boxes.is_file():
+        return _kaggle_annotations(boxes, wanted, faults)
+    root = open_root(boxes)
+    faults += root.faults()
+    return _xml_annotations(root, wanted, faults)
+
+
+def _xml_annotations(root: Root, wanted: set[str], faults: list[Fault]) -> Iterator[tuple[str, Annotation]]:
+    found = False
+    for name in root.names():
+        if not name.lower().endswith(".xml"):
+            continue
+        found = True
+        stem = PurePosixPath(name).stem
+        if stem not in wanted:
+            continue
+        place = str(root.path / name) if isinstance(root, Folder) else f"{root.path}: {name}"
+        try:
+            yield stem, xml_annotation(root.read(name), place)
+        except DataError as error:
+            faults.extend(error.faults or [Fault(place, None, stem, "bad XML", str(error))])
+    if not found:
+        raise DataError(f"`boxes` {root.path} holds no XML file: pass the folder of VOC-style annotations")
+
+
+def xml_annotation(data: bytes, place: str) -> Annotation:
+    """The boxes of a VOC-style XML file; entities and external references are refused."""
+    from defusedxml import DefusedXmlException
+    from defusedxml.ElementTree import ParseError, fromstring
+
+    stem = PurePosixPath(place.replace("\\", "/")).stem
+
+    def error(kind: str, problem: str) -> DataError:
+        return DataError.of([Fault(place, None, stem, kind, problem)])
+
+    if len(data) > MAX_XML_BYTES:
+        raise error("bad XML", f"{len(data):,} bytes of XML for one photograph: this is no annotation")
+    try:
+        tree: Any = fromstring(data, forbid_dtd=True)
+    except DefusedXmlException as found:
+        name = type(found).__name__
+        raise error("bad XML", f"the XML declares entities or a DTD ({name}), refused: use the official file") from found
+    except (ParseError, ValueError, LookupError) as found:
+        raise error("bad XML", f"not XML ({found})") from found
+    objects = tree.findall("object")
+    if not objects:
+        raise error("bad XML", "the XML has no object: there is no box to compare with")
+    wnids = [(item.findtext("name") or "").strip() for item in objects]
+    if len(set(wnids)) > 1:
+        raise error("unknown label", f"objects of several classes ({', '.join(sorted(set(wnids)))}): one is needed")
+    corners = [[_xml_number(item, f"bndbox/{side}") for side in ("xmin", "ymin", "xmax", "ymax")] for item in objects]
+    width, height = _xml_number(tree, "size/width"), _xml_number(tree, "size/height")
+    size = (int(width), int(height)) if width >= 1 and height >= 1 else None
+    return Annotation(place, None, wnids[0], np.array(corners, dtype=np.float64), size)
+
+
+def _xml_number(element: Any, path: str) -> float:
+    try:
+        return float(element.findtext(path))
+    except (TypeError, ValueError):
+        return float("nan")
+
+
+def _kaggle_annotations(file: Path, wanted: set[str], faults: list[Fault]) -> Iterator[tuple[str, Annotation]]:
+    """Rows `ImageId,PredictionString`, the latter a repetition of `wnid xmin ymin xmax ymax`."""
+    text = file.read_text(encoding="utf-8-sig", errors="replace")
+    reader = csv.reader(io.StringIO(text))
+    if next(reader, None) != ["ImageId", "PredictionString"]:
+        raise DataError(
+            f"{file}, row 1: the first line must be ImageId,PredictionString: pass Kaggle's LOC_val_solution.csv"
+        )
+    for fields in reader:
+        row = reader.line_num
+        if len(fields) != 2:
+            faults.append(Fault(str(file), row, "", "bad row", f"a row has 2 fields, got {len(fields)}"))
+            continue
+        stem, words = PurePosixPath(fields[0]).stem, fields[1].split()
+        if stem not in wanted:
+            continue
+        try:
+            corners = np.array([words[i + 1 : i + 5] for i in range(0, len(words), 5)], dtype=np.float64).reshape(-1, 4)
+        except ValueError:
+            corners = np.empty((0, 4))
+        if not len(corners) or len(words) % 5:
+            problem = f"boxes of {stem} must be groups of `wnid xmin ymin xmax ymax`, got {fields[1][:80]!r}"
+            faults.append(Fault(str(file), row, stem, "bad box", problem))
+            continue
+        if len(set(words[::5])) > 1:
+            problem = f"objects of several classes ({', '.join(sorted(set(words[::5])))}): one is needed"
+            faults.append(Fault(str(file), row, stem, "unknown label", problem))
+            continue
+        yield stem, Annotation(str(file), row, words[0], corners, None)

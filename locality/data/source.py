@@ -1,0 +1,86 @@
+"""A source: a manifest of what there is, and a function that reads the pixels of one image when asked."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from locality.data.files import Root
+from locality.data.images import decode_image
+from locality.data.manifest import Manifest
+from locality.types import DataError, Fault
+
+
+@dataclass(frozen=True, eq=False)
+class Pixels:
+    """An image as its file holds it."""
+
+    image: Tensor  # 3×H×W uint8
+    outline: Tensor | None = None  # 1×H×W bool
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """`classes` are WordNet ids (or names) by label; `faults` are images that were left out, with the reason."""
+
+    name: str
+    manifest: Manifest
+    classes: tuple[str, ...]
+    read: Callable[[int], Pixels]
+    faults: tuple[Fault, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class FileReader:
+    """Reads image i of a manifest from a folder or zip; `outline` draws its object's pixels where the source has them."""
+
+    manifest: Manifest
+    root: Root
+    outline: Callable[[int], Tensor] | None = None
+
+    def __call__(self, index: int) -> Pixels:
+        return self._pixels(index, self.data(index))
+
+    def data(self, index: int) -> bytes:
+        """The file's bytes."""
+        name = str(self.manifest.images["path"].iloc[index])
+        try:
+            return self.root.read(name)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            problem = f"file {name!r} is missing in {self.root.path}: pass the folder it lies in as `root`"
+            raise DataError.of([self.manifest.fault(index, "missing file", problem)]) from None
+        except (DataError, OSError) as error:
+            raise DataError.of([self.manifest.fault(index, "bad image", f"file {name!r}: {error}")]) from error
+
+    def verify(self, index: int) -> str:
+        """The file's sha256; DataError where the file, its hash, its pixels or its size are not what the manifest says."""
+        data = self.data(index)
+        self._pixels(index, data)
+        found = hashlib.sha256(data).hexdigest()
+        image = self.manifest.images.iloc[index]
+        expected = str(image["sha256"])
+        if expected and found != expected:
+            problem = f"file {image['path']!r} has sha256 {found[:12]}…, the manifest says {expected[:12]}…: fetch it again"
+            raise DataError.of([self.manifest.fault(index, "wrong hash", problem)])
+        return found
+
+    def _pixels(self, index: int, data: bytes) -> Pixels:
+        image = self.manifest.images.iloc[index]
+        try:
+            pixels = decode_image(data)
+        except DataError as error:
+            raise DataError.of([self.manifest.fault(index, "bad image", f"file {image['path']!r}: {error}")]) from error
+        height, width = pixels.shape[1:]
+        if (width, height) != (image["width"], image["height"]):
+            problem = (
+                f"file {image['path']!r} is {width} × {height} pixels, its boxes were drawn on "
+                f"{image['width']} × {image['height']}: use the original file"
+            )
+            raise DataError.of([self.manifest.fault(index, "wrong size", problem)])
+        try:
+            return Pixels(pixels, None if self.outline is None else self.outline(index))
+        except (DataError, ValueError) as error:
+            raise DataError.of([self.manifest.fault(index, "bad outline", f"{image['path']!r}: {error}")]) from error

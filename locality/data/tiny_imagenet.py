@@ -1,0 +1,141 @@
+"""`tiny-imagenet`: Tiny-ImageNet in its official layout, as a folder or as the zip itself.
+
+`train` is the first 400 training photographs of each class, by number; `eval` is the other 100 and those of `val`. The
+official test photographs have no public labels or boxes.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from locality.data.files import Root, open_root
+from locality.data.manifest import Manifest
+from locality.data.source import FileReader, Source
+from locality.types import DataError, Fault
+
+SIDE = 64
+TRAIN_PER_CLASS = 400
+SPLITS = ("train", "eval")
+LICENCE = "ImageNet terms of access"
+
+
+def tiny_imagenet(path: str | Path, split: str = "eval") -> Source:
+    """The source of one split of the Tiny-ImageNet at `path`; class order is that of `wnids.txt`."""
+    if split not in SPLITS:
+        raise DataError(f"`split` of tiny-imagenet must be one of {', '.join(SPLITS)}, got {split!r}")
+    root = open_root(path)
+    top = _top(root)
+    classes = tuple(_text(root, f"{top}wnids.txt").split())
+    table = _Table(str(root.path), {wnid: label for label, wnid in enumerate(classes)})
+    for wnid in classes:
+        _add_training_class(table, root, top, wnid, split)
+    if split == "eval":
+        _add_validation(table, root, top)
+    manifest, faults = table.manifest()
+    return Source("tiny-imagenet", manifest, classes, FileReader(manifest, root), tuple(root.faults() + faults))
+
+
+def _top(root: Root) -> str:
+    """Prefix of the data inside the root: "" or "tiny-imagenet-200/"."""
+    found = [name for name in root.names() if PurePosixPath(name).name == "wnids.txt" and name.count("/") <= 1]
+    if not found:
+        raise DataError(f"`{root.path}` has no wnids.txt: pass the folder or zip of Tiny-ImageNet itself")
+    return found[0].removesuffix("wnids.txt")
+
+
+def _text(root: Root, name: str) -> str:
+    try:
+        return root.read(name).decode("utf-8-sig")
+    except FileNotFoundError:
+        raise DataError(f"`{root.path}` has no {name}: the download is not complete, fetch it again") from None
+    except UnicodeDecodeError:
+        raise DataError(f"`{root.path}`: {name} is not text: the download is damaged, fetch it again") from None
+
+
+@dataclass
+class _Table:
+    """Collects images and faults line by line."""
+
+    place: str
+    labels: dict[str, int]
+    rows: list[tuple[str, str, str, int, tuple[float, float, float, float]]] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+
+    def add(self, file: str, row: int, path: str, wnid: str, fields: list[str]) -> None:
+        """One image with its box of inclusive pixels 0–63, or a fault."""
+        image = PurePosixPath(path).stem
+        place = f"{self.place}: {file}"
+        if wnid not in self.labels:
+            problem = f"class {wnid!r} of {image} is not in wnids.txt: use the official files"
+            self.faults.append(Fault(place, row, image, "unknown label", problem))
+            return
+        try:
+            x0, y0, x1, y1 = (float(int(value)) for value in fields)
+        except ValueError:
+            problem = f"{image} needs four whole numbers for its box, got {' '.join(fields)!r}"
+            self.faults.append(Fault(place, row, image, "bad box", problem))
+            return
+        if not (0 <= x0 <= x1 < SIDE and 0 <= y0 <= y1 < SIDE):
+            how = "has swapped corners" if x1 < x0 or y1 < y0 else "leaves the image"
+            problem = f"box ({x0:.0f}, {y0:.0f}, {x1:.0f}, {y1:.0f}) of {image} {how}: pixels run from 0 to {SIDE - 1}"
+            self.faults.append(Fault(place, row, image, "bad box", problem))
+            return
+        # Both corners of the file are pixels inside the box; ours is half-open.
+        self.rows.append((image, path, wnid, row, (x0, y0, x1 + 1, y1 + 1)))
+
+    def manifest(self) -> tuple[Manifest, list[Fault]]:
+        seen: set[str] = set()
+        kept = []
+        for row in self.rows:
+            if row[0] in seen:
+                problem = f"duplicate id {row[0]!r}: the photograph is listed twice"
+                self.faults.append(Fault(self.place, row[3], row[0], "duplicate id", problem))
+            else:
+                seen.add(row[0])
+                kept.append(row)
+        manifest = Manifest.of(
+            file=self.place,
+            ids=[row[0] for row in kept],
+            paths=[row[1] for row in kept],
+            labels=[self.labels[row[2]] for row in kept],
+            wnids=[row[2] for row in kept],
+            widths=np.full(len(kept), SIDE),
+            heights=np.full(len(kept), SIDE),
+            corners=np.array([row[4] for row in kept], dtype=np.float64),
+            rows=[row[3] for row in kept],
+            source="tiny-imagenet",
+            licence=LICENCE,
+        )
+        return manifest, self.faults
+
+
+def _add_training_class(table: _Table, root: Root, top: str, wnid: str, split: str) -> None:
+    file = f"{top}train/{wnid}/{wnid}_boxes.txt"
+    lines = []
+    for row, line in enumerate(_text(root, file).splitlines(), start=1):
+        fields = line.split()
+        number = re.fullmatch(r"n\d+_(\d+)\.JPEG", fields[0]) if fields else None
+        if number is None:
+            problem = f"a line must start with a name like {wnid}_12.JPEG, got {line!r}"
+            table.faults.append(Fault(f"{table.place}: {file}", row, "", "bad row", problem))
+            continue
+        lines.append((int(number[1]), row, fields))
+    lines.sort(key=lambda line: line[0])
+    chosen = lines[:TRAIN_PER_CLASS] if split == "train" else lines[TRAIN_PER_CLASS:]
+    for _, row, fields in chosen:
+        table.add(file, row, f"{top}train/{wnid}/images/{fields[0]}", wnid, fields[1:])
+
+
+def _add_validation(table: _Table, root: Root, top: str) -> None:
+    file = f"{top}val/val_annotations.txt"
+    for row, line in enumerate(_text(root, file).splitlines(), start=1):
+        fields = line.split()
+        if len(fields) < 2 or not re.fullmatch(r"val_\d+\.JPEG", fields[0]):
+            problem = f"a line must be `val_12.JPEG n01443537 x0 y0 x1 y1`, got {line!r}"
+            table.faults.append(Fault(f"{table.place}: {file}", row, "", "bad row", problem))
+            continue
+        table.add(file, row, f"{top}val/images/{fields[0]}", fields[1], fields[2:])

@@ -1,0 +1,171 @@
+"""The values that flow through locality: boxes, samples, model specs, boundary points, maps, scores.
+
+Every class is frozen. Shapes are written as N (images), C (channels), H×W (rows × columns); a field's comment gives its
+shape. This module does not import torch, so the command line can use it before torch is needed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Interpolation = Literal["bilinear", "bicubic"]
+Region = Literal["box", "object"]
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A half-open rectangle [x0, x1) × [y0, y1) in pixels; x runs to the right, y downwards.
+
+    >>> Box(2, 3, 10, 7).area
+    32
+    """
+
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+
+    def __post_init__(self) -> None:
+        corners = (self.x0, self.y0, self.x1, self.y1)
+        if not all(math.isfinite(corner) for corner in corners):
+            raise ValueError(f"`Box` corners must be finite numbers, got {corners}")
+        if self.x1 <= self.x0 or self.y1 <= self.y0:
+            raise ValueError(f"`Box` needs x0 < x1 and y0 < y1, got {corners}: are the corners swapped?")
+
+    @property
+    def width(self) -> float:
+        return self.x1 - self.x0
+
+    @property
+    def height(self) -> float:
+        return self.y1 - self.y0
+
+    @property
+    def area(self) -> float:
+        return self.width * self.height
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """One image with its label and the region a person marked.
+
+    `label` and `accepted` index the data set's `classes`; a label of −1 means that the model at hand has no such class.
+    `mask` is what locality is scored against: the union of `boxes`, or `outline` where `region` is "object".
+    """
+
+    id: str
+    image: Tensor  # 3×H×W float32 in [0, 1]
+    label: int
+    boxes: tuple[Box, ...]  # in the pixels of `image`
+    mask: Tensor  # 1×H×W bool
+    accepted: tuple[int, ...] = ()  # every label a person would accept, `label` first
+    outline: Tensor | None = None  # 1×H×W bool, the object's own pixels where the source knows them
+    region: Region = "box"
+    cropped: float = 0.0  # share of the boxes' area that resize and crop cut away
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Several samples of one size, stacked."""
+
+    ids: tuple[str, ...]
+    images: Tensor  # N×3×H×W float32 in [0, 1]
+    labels: Tensor  # N int64, −1 where the model has no such class
+    masks: Tensor  # N×1×H×W bool
+    boxes: tuple[tuple[Box, ...], ...]
+    accepted: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """What a model expects of its images and what its logits mean.
+
+    An image is resized until its short side is `resize`, then cropped to `input_size` around the centre. The mean and the
+    standard deviation are applied inside the model, never by the data. `classes` are WordNet ids in the order of the logits.
+    """
+
+    name: str
+    input_size: tuple[int, int] = (224, 224)  # height, width
+    resize: int = 256
+    interpolation: Interpolation = "bilinear"
+    mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
+    std: tuple[float, float, float] = (0.229, 0.224, 0.225)
+    classes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if min(self.input_size) < 1 or self.resize < max(self.input_size):
+            raise ValueError(
+                f"`resize` must be at least the longer side of `input_size`, got {self.resize} and {self.input_size}: "
+                "the crop would leave the image"
+            )
+        if self.interpolation not in ("bilinear", "bicubic"):
+            raise ValueError(f"`interpolation` must be 'bilinear' or 'bicubic', got {self.interpolation!r}")
+
+
+@dataclass(frozen=True, eq=False)
+class Boundary:
+    """The nearest found points across the decision boundary.
+
+    Where `found` is False, `points` holds the last iterate and `distance` is inf.
+    """
+
+    points: Tensor  # N×C×H×W
+    distance: Tensor  # N, in pixel space
+    found: Tensor  # N bool
+    labels: Tensor  # N int64, the class left
+    crossed_to: Tensor  # N int64, the class reached
+    optimality: Tensor  # N, cosine between the displacement and the boundary's normal; 1 at a nearest point
+
+
+@dataclass(frozen=True, eq=False)
+class PathMaps:
+    """Attributions along a path: (x − b) ⊙ integral, and by how much completeness is missed."""
+
+    maps: Tensor  # N×C×H×W, signed
+    integral: Tensor  # N×C×H×W, the mean gradient along the path
+    gap: Tensor  # N, |sum of the map − (f(x) − f(b))|
+
+
+@dataclass(frozen=True, eq=False)
+class LocalityScores:
+    """How much of an attribution lies inside the region; `nan` where undefined."""
+
+    precision: Tensor  # N
+    recall: Tensor  # N
+    f1: Tensor  # N
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is wrong with a data set: where, of which image, and what to do about it."""
+
+    file: str
+    row: int | None  # line of `file`, counted from 1, the header included; None where there are no rows
+    image: str  # the image's id, or "" where none can be named
+    kind: str  # one of a few words, for counting: "missing file", "bad box", …
+    problem: str
+
+    def __str__(self) -> str:
+        place = self.file if self.row is None else f"{self.file}, row {self.row}"
+        return f"{place}: {self.problem}"
+
+
+class DataError(ValueError):
+    """Data that cannot be used as it is; `faults` lists every reason."""
+
+    def __init__(self, message: str, faults: tuple[Fault, ...] = ()) -> None:
+        super().__init__(message)
+        self.faults = faults
+
+    @classmethod
+    def of(cls, faults: list[Fault] | tuple[Fault, ...]) -> DataError:
+        more = f" (and {len(faults) - 1:,} more; `locality data check` lists them all)" if len(faults) > 1 else ""
+        return cls(f"{faults[0]}{more}", tuple(faults))
+
+    def __reduce__(self) -> tuple[type[DataError], tuple[str, tuple[Fault, ...]]]:
+        return type(self), (str(self), self.faults)  # errors cross process borders in data loaders

@@ -1,0 +1,158 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pycocotools import mask as coco_mask
+
+from locality import load_dataset
+from locality.data.coco import coco, segmentation_mask
+from locality.types import DataError
+
+WriteImage = Callable[..., str]
+
+
+@pytest.fixture
+def content() -> dict[str, Any]:
+    return {
+        "images": [{"id": n, "file_name": f"{n}.png", "width": 20, "height": 10} for n in (1, 2, 3)],
+        "categories": [{"id": 17, "name": "cat"}, {"id": 18, "name": "dog"}],
+        "annotations": [
+            {"image_id": 1, "category_id": 17, "bbox": [2, 1, 8, 6], "segmentation": [[2, 1, 10, 1, 2, 7]]},
+            {"image_id": 2, "category_id": 17, "bbox": [0, 0, 5, 5]},
+            {"image_id": 2, "category_id": 18, "bbox": [5, 0, 5, 5]},
+            {"image_id": 3, "category_id": 18, "bbox": [1, 1, 3, 3]},
+            {"image_id": 3, "category_id": 18, "bbox": [10, 1, 3.5, 3]},
+        ],
+    }
+
+
+@pytest.fixture
+def place(tmp_path: Path, write_image: WriteImage) -> Callable[[dict[str, Any]], tuple[Path, Path]]:
+    for number in (1, 2, 3):
+        write_image(tmp_path / f"val2017/{number}.png", 20, 10)
+
+    def write(content: dict[str, Any]) -> tuple[Path, Path]:
+        (tmp_path / "instances.json").write_text(json.dumps(content))
+        return tmp_path / "val2017", tmp_path / "instances.json"
+
+    return write
+
+
+def test_images_of_exactly_one_category(content: dict[str, Any], place: Callable[..., tuple[Path, Path]]) -> None:
+    images, boxes = place(content)
+    everything = coco(images, boxes=boxes)
+    assert everything.manifest.images["id"].tolist() == ["1", "3"]  # 2 shows a cat and a dog
+    assert everything.classes == ("coco:cat", "coco:dog")
+    assert everything.manifest.boxes(1).tolist() == [[1, 1, 4, 4], [10, 1, 13.5, 4]]
+    cats = coco(images, boxes=boxes, categories=["cat"])
+    assert cats.manifest.images["id"].tolist() == ["1", "2"]  # only cats are asked for: the dog does not count
+    assert cats.manifest.boxes(1).tolist() == [[0, 0, 5, 5]]
+
+
+def test_boxes_or_masks(content: dict[str, Any], place: Callable[..., tuple[Path, Path]]) -> None:
+    images, boxes = place(content)
+    by_box = load_dataset(f"coco:{images}", boxes=boxes)[0]
+    by_mask = load_dataset(f"coco:{images}", boxes=boxes, region="object")[0]
+    assert by_box.mask.sum() == 48
+    assert 20 <= by_mask.mask.sum() <= 28  # half of the box: the triangle
+    assert (by_box.mask | ~by_mask.mask).all()
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(3, 7), st.integers(0, 999))
+def test_polygons_agree_with_pycocotools_up_to_their_edge(corners: int, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    turns = np.sort(generator.uniform(0, 2 * np.pi, corners))
+    ring = (np.stack([20 + 15 * np.cos(turns), 15 + 12 * np.sin(turns)], axis=1)).ravel().tolist()
+    ours = segmentation_mask([ring], 30, 40)
+    theirs = coco_mask.decode(coco_mask.merge(coco_mask.frPyObjects([ring], 30, 40))).astype(bool)
+    # They round corners to pixels first, we ask for pixel centres: a ring may differ.
+    x, y = np.array(ring).reshape(-1, 2).T
+    length = np.hypot(np.diff(x, append=x[0]), np.diff(y, append=y[0])).sum()
+    assert (ours ^ theirs).sum() <= length + 2
+
+
+@settings(deadline=None)
+@given(st.integers(0, 9999), st.floats(0.05, 0.95))
+def test_run_lengths_equal_pycocotools(seed: int, share: float) -> None:
+    mask = np.random.default_rng(seed).random((7, 9)) < share
+    packed = coco_mask.encode(np.asfortranarray(mask.astype(np.uint8)))
+    assert np.array_equal(segmentation_mask({"size": [7, 9], "counts": packed["counts"].decode()}, 7, 9), mask)
+    flat = mask.T.ravel()
+    edges = np.flatnonzero(np.diff(flat, prepend=False)).tolist()
+    counts = np.diff([0, *edges, flat.size]).tolist()
+    assert np.array_equal(segmentation_mask({"size": [7, 9], "counts": counts}, 7, 9), mask)
+
+
+def test_run_lengths_that_do_not_add_up_are_refused() -> None:
+    for bad in ({"size": [7, 9], "counts": [5]}, {"size": [9, 7], "counts": [63]}, {"size": [7, 9], "counts": [70, -7]}):
+        with pytest.raises(DataError, match="add up"):
+            segmentation_mask(bad, 7, 9)
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "word"),
+    [
+        ({"bbox": [2, 1, 80, 6]}, "bad box", "leaves the image of 20 × 10"),
+        ({"bbox": [2, 1, 0, 6]}, "bad box", "empty"),
+        ({"bbox": [2, 1, -4, 6]}, "bad box", "empty"),
+        ({"bbox": [2, 1, float("nan"), 6]}, "bad box", "not a number"),
+        ({"bbox": [2, 1]}, "bad box", "[x, y, width, height]"),
+        ({"bbox": None}, "bad box", "[x, y, width, height]"),
+        ({"category_id": 99}, "unknown label", "99"),
+    ],
+)
+def test_bad_annotations_are_named(
+    content: dict[str, Any], place: Callable[..., tuple[Path, Path]], change: dict[str, Any], kind: str, word: str
+) -> None:
+    content["annotations"][0] |= change
+    images, boxes = place(content)
+    source = coco(images, boxes=boxes)
+    assert [(fault.kind, fault.image) for fault in source.faults] == [(kind, "1")]
+    assert word in str(source.faults[0])
+    assert source.manifest.images["id"].tolist() == ["3"]
+
+
+def test_bad_images_are_named(content: dict[str, Any], place: Callable[..., tuple[Path, Path]]) -> None:
+    content["images"][0]["file_name"] = "../1.png"
+    content["images"][2]["width"] = "wide"
+    images, boxes = place(content)
+    assert [fault.kind for fault in coco(images, boxes=boxes).faults] == ["unsafe path", "bad size"]
+
+
+def test_a_duplicate_image_is_named(content: dict[str, Any], place: Callable[..., tuple[Path, Path]]) -> None:
+    content["images"].append(content["images"][0])
+    images, boxes = place(content)
+    assert [fault.kind for fault in coco(images, boxes=boxes).faults] == ["duplicate id"]
+
+
+def test_wrong_files_say_what_to_pass(
+    content: dict[str, Any], place: Callable[..., tuple[Path, Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCALITY_CACHE", str(tmp_path / "cache"))
+    images, boxes = place(content)
+    (tmp_path / "captions.json").write_text('{"images": [], "annotations": []}')
+    (tmp_path / "text.json").write_text("hello")
+    for given_boxes, word in [
+        (None, "`boxes` is needed"),
+        (images, "is a folder"),
+        (tmp_path / "no.json", "does not exist"),
+        (tmp_path / "captions.json", "instances JSON"),
+        (tmp_path / "text.json", "not JSON"),
+    ]:
+        with pytest.raises(DataError, match=word):
+            coco(images, boxes=given_boxes)
+    with pytest.raises(DataError, match="`categories` bird not in"):
+        coco(images, boxes=boxes, categories=["bird"])
+
+
+def test_a_bad_outline_is_named_when_it_is_read(content: dict[str, Any], place: Callable[..., tuple[Path, Path]]) -> None:
+    content["annotations"][0]["segmentation"] = {"size": [10, 20], "counts": [3]}
+    images, boxes = place(content)
+    with pytest.raises(DataError, match=r"instances\.json: '1.png': run lengths do not add up"):
+        load_dataset(f"coco:{images}", boxes=boxes)[0]

@@ -1,0 +1,74 @@
+import pickle
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from locality.data import files
+from locality.data.files import is_inside, open_root
+from locality.types import DataError
+
+
+@pytest.fixture(params=["folder", "zip"])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> files.Root:
+    (tmp_path / "data/b").mkdir(parents=True)
+    (tmp_path / "data/b/two.txt").write_bytes(b"two")
+    (tmp_path / "data/one.txt").write_bytes(b"one")
+    if request.param == "folder":
+        return open_root(tmp_path / "data")
+    with zipfile.ZipFile(tmp_path / "data.zip", "w") as archive:
+        archive.mkdir("b")
+        archive.writestr("one.txt", "one")
+        archive.writestr("b/two.txt", "two")
+    return open_root(tmp_path / "data.zip")
+
+
+def test_folder_and_zip_read_alike(root: files.Root) -> None:
+    assert root.names() == ["b/two.txt", "one.txt"]
+    assert root.read("b/two.txt") == b"two"
+    assert root.faults() == []
+    with pytest.raises(FileNotFoundError):
+        root.read("three.txt")
+    again = pickle.loads(pickle.dumps(root))
+    assert again.read("one.txt") == b"one"
+
+
+def test_too_large_a_file_is_refused(root: files.Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MAX_FILE_BYTES", 2)
+    with pytest.raises(DataError, match="no photograph"):
+        root.read("one.txt")
+
+
+@pytest.mark.parametrize("name", ["../x", "a/../../x", "/x", "C:/x", "C:\\x", "..\\x", "a\\..\\..\\x", "", "a\0b"])
+def test_names_that_leave_are_seen(name: str, tmp_path: Path) -> None:
+    assert not is_inside(name)
+    with pytest.raises(DataError, match="leaves"):
+        open_root(tmp_path).read(name)
+
+
+def test_entries_that_climb_are_listed_and_not_read(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        archive.writestr("good.txt", "good")
+        archive.writestr("../../evil.txt", "evil")
+    root = open_root(tmp_path / "x.zip")
+    assert root.names() == ["good.txt"]
+    assert [fault.kind for fault in root.faults()] == ["unsafe path"]
+    assert "climbs out" in str(root.faults()[0])
+
+
+def test_what_is_neither_folder_nor_zip(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="does not exist"):
+        open_root(tmp_path / "no")
+    (tmp_path / "x.zip").write_bytes(b"not a zip")
+    with pytest.raises(DataError, match="neither a folder nor a zip"):
+        open_root(tmp_path / "x.zip")
+
+
+def test_a_damaged_entry_is_named(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.txt", "abc" * 1000)
+    data = bytearray((tmp_path / "x.zip").read_bytes())
+    data[40] ^= 0xFF
+    (tmp_path / "x.zip").write_bytes(data)
+    with pytest.raises(DataError, match=r"entry 'a.txt' is damaged"):
+        open_root(tmp_path / "x.zip").read("a.txt")

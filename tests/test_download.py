@@ -1,0 +1,631 @@
+"""`locality.download` against a scripted server on 127.0.0.1: what it asks for, what it keeps, what it refuses."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from email.message import Message
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from locality import download as download_module
+from locality.download import DownloadError, _Answers, download, file_hash
+
+ROOT = Path(__file__).resolve().parents[1]
+BODY = random.Random(0).randbytes(300_000)
+OTHER = random.Random(1).randbytes(300_000)
+HALF = 150_000
+SHA256 = hashlib.sha256(BODY).hexdigest()
+MD5 = hashlib.md5(BODY, usedforsecurity=False).hexdigest()
+PAGE = b"\n<!DOCTYPE html><title>Please log in</title>" + b" " * 1000
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the server does with one request."""
+
+    body: bytes = BODY
+    status: int = 200
+    etag: str | None = '"one"'
+    ranges: bool = True  # honours Range
+    if_range: bool = True  # honours If-Range
+    begins: int | None = None  # where it claims and begins a range, whatever was asked for
+    cut: int | None = None  # hangs up after so many bytes of the body …
+    stall: bool = False  # … or falls silent instead
+    length: int | None = None  # a Content-Length that is not true
+    content_type: str = "application/octet-stream"
+    chunked: bool = False
+    dribble: int = 0  # sends so many bytes alone at first
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        with self.server.counting:
+            self.server.asked.append(dict(self.headers))
+            self.server.served.append(0)
+            number = len(self.server.asked) - 1
+        answer = self.server.answers[min(number, len(self.server.answers) - 1)]
+        begin, body, status = 0, answer.body, answer.status
+        self.protocol_version = "HTTP/1.1" if answer.chunked else "HTTP/1.0"
+        asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        same = not answer.if_range or self.headers.get("If-Range", answer.etag) == answer.etag
+        if asked and answer.ranges and same and status == 200:
+            begin = int(asked[1]) if answer.begins is None else answer.begins
+            status, body = (206, body[begin:]) if begin < len(body) else (416, b"")
+        self.send_response(status)
+        if status == 206:
+            self.send_header("Content-Range", f"bytes {begin}-{len(answer.body) - 1}/{len(answer.body)}")
+        if status == 416:
+            self.send_header("Content-Range", f"bytes */{len(answer.body)}")
+        if answer.chunked:
+            self.send_header("Transfer-Encoding", "chunked")
+            self.send_header("Connection", "close")
+        elif answer.length != -1:
+            self.send_header("Content-Length", str(len(body) if answer.length is None else answer.length))
+        if answer.etag:
+            self.send_header("ETag", answer.etag)
+        self.send_header("Content-Type", answer.content_type)
+        for name, value in answer.headers:
+            self.send_header(name, value)
+        self.end_headers()
+        sent = body if answer.cut is None else body[: max(answer.cut - begin, 0)]
+        self.server.served[number] = len(sent)
+        if answer.chunked:
+            ended = b"" if answer.cut is not None else b"\r\n0\r\n\r\n"
+            self.wfile.write(b"%x\r\n%b%b" % (len(body), sent, ended))
+        else:
+            self.wfile.write(sent[: answer.dribble])
+            if answer.dribble:
+                self.server.release.wait(0.1)
+            self.wfile.write(sent[answer.dribble :])
+        if answer.stall:
+            self.server.release.wait(20)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class Server(ThreadingHTTPServer):
+    """Gives its answers in order, the last one for ever, and notes what was asked and how much was sent."""
+
+    daemon_threads = False  # so that closing waits for them and leaves no socket open
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answers: list[Answer] = [Answer()]
+        self.asked: list[dict[str, str]] = []
+        self.served: list[int] = []
+        self.counting = threading.Lock()
+        self.release = threading.Event()
+        self.url = f"http://127.0.0.1:{self.server_address[1]}/weights.pth"
+
+    def handle_error(self, *_: object) -> None:
+        if not isinstance(sys.exc_info()[1], ConnectionError):  # the client hangs up on purpose in some tests
+            super().handle_error(*_)
+
+    def ranges(self) -> list[str | None]:
+        return [headers.get("Range") for headers in self.asked]
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr(download_module, "FIRST_WAIT", 0.005)
+    with Server() as running:
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield running
+        running.release.set()
+        running.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "new folder" / "weights.pth"
+
+
+def left(target: Path) -> set[str]:
+    return {file.name for file in target.parent.iterdir()}
+
+
+def leave_half(server: Server, target: Path, answer: Answer) -> None:
+    server.answers = [answer]
+    with pytest.raises(DownloadError):
+        download(server.url, target, retries=0)
+    assert target.with_name("weights.pth.part").read_bytes() == answer.body[:HALF]
+    server.asked.clear()
+    server.served.clear()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end, "waited 10 s in vain"
+        time.sleep(0.005)
+
+
+def in_another_process(url: str, target: Path) -> subprocess.Popen[bytes]:
+    code = f"from locality.download import download; print('ready', flush=True); download({url!r}, {str(target)!r})"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-W", "error", "-c", code]
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def test_whole_file_arrives_and_nothing_else_stays(server: Server, target: Path) -> None:
+    calls: list[tuple[int, int | None]] = []
+    assert download(server.url, target, progress=lambda *call: calls.append(call)) == target
+    assert target.read_bytes() == BODY
+    assert left(target) == {"weights.pth", "weights.pth.sha256"}
+    assert target.with_name("weights.pth.sha256").read_text() == f"{SHA256}  weights.pth\n"
+    done = [call[0] for call in calls]
+    assert done == sorted(done)
+    assert calls[-1] == (len(BODY), len(BODY))
+    assert server.ranges() == [None]
+
+
+def test_bytes_are_on_disk_before_the_name_is(server: Server, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+    fsync, replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda number: (events.append("fsync"), fsync(number)))
+    monkeypatch.setattr(os, "replace", lambda *paths: (events.append("replace"), replace(*paths)))
+    download(server.url, target)
+    assert events == ["fsync", "replace"]
+
+
+def test_empty_file(server: Server, target: Path) -> None:
+    server.answers = [Answer(body=b"")]
+    assert download(server.url, target).read_bytes() == b""
+
+
+def test_target_that_exists_needs_no_network(server: Server, target: Path) -> None:
+    download(server.url, target)
+    download(server.url, target)
+    download(server.url, target, f"sha256:{SHA256}", size=len(BODY))
+    assert len(server.asked) == 1
+
+
+def test_target_put_there_by_hand_is_returned(server: Server, tmp_path: Path) -> None:
+    by_hand = tmp_path / "weights.pth"
+    by_hand.write_bytes(BODY)
+    assert download(server.url, by_hand) == by_hand
+    assert server.asked == []
+
+
+def test_target_that_exists_and_differs_is_an_error(server: Server, target: Path) -> None:
+    download(server.url, target)
+    target.write_bytes(OTHER)
+    for checksum in (None, f"sha256:{SHA256}", f"md5:{MD5}"):
+        with pytest.raises(DownloadError, match="delete the file"):
+            download(server.url, target, checksum)
+    with pytest.raises(DownloadError, match=r"must have 5 bytes, got 300,000: delete the file"):
+        download(server.url, target, size=5)
+    assert target.read_bytes() == OTHER
+
+
+def test_folder_as_target_is_refused(server: Server, tmp_path: Path) -> None:
+    with pytest.raises(DownloadError, match="got the folder"):
+        download(server.url, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "checksum",
+    [f"sha256:{SHA256}", f"sha256:{SHA256[:8]}", f"SHA256:{SHA256.upper()}", f"md5:{MD5}"],
+)
+def test_checksum_that_matches(server: Server, target: Path, checksum: str) -> None:
+    download(server.url, target, checksum, size=len(BODY))
+    assert target.read_bytes() == BODY
+    assert left(target) == {"weights.pth"}
+
+
+@pytest.mark.parametrize("checksum", ["sha256:" + "0" * 64, "sha256:" + "0" * 8, "md5:" + "0" * 32])
+def test_checksum_that_differs_keeps_nothing_and_gives_both(server: Server, target: Path, checksum: str) -> None:
+    algorithm, digits = checksum.split(":")
+    found = {"sha256": SHA256, "md5": MD5}[algorithm][:16]
+    with pytest.raises(DownloadError, match=f"must have {algorithm} {digits[:16]}, got {found}"):
+        download(server.url, target, checksum)
+    assert left(target) == set()
+
+
+@pytest.mark.parametrize(
+    "checksum",
+    ["sha256:1234567", "md5:" + "0" * 31, "sha1:" + "0" * 40, "0" * 64, "sha256:01234xyz"],
+)
+def test_checksum_that_makes_no_sense(server: Server, target: Path, checksum: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(repr(checksum))):
+        download(server.url, target, checksum)
+    assert server.asked == []
+
+
+def test_first_seen_hash_refuses_a_changed_file(server: Server, target: Path) -> None:
+    server.answers = [Answer(), Answer(body=OTHER, etag='"two"')]
+    download(server.url, target)
+    target.unlink()
+    with pytest.raises(DownloadError, match=r"if the change is expected, delete `.*weights\.pth\.sha256`"):
+        download(server.url, target)
+    assert left(target) == {"weights.pth.sha256"}
+    target.with_name("weights.pth.sha256").unlink()
+    assert download(server.url, target).read_bytes() == OTHER
+
+
+def test_truncated_transfer_goes_on_where_it_stopped(server: Server, target: Path) -> None:
+    server.answers = [Answer(cut=HALF), Answer()]
+    download(server.url, target)
+    assert target.read_bytes() == BODY
+    assert server.ranges() == [None, f"bytes={HALF}-"]
+    assert server.asked[1]["If-Range"] == '"one"'
+    assert server.served == [HALF, len(BODY) - HALF]
+
+
+def test_stall_goes_on_where_it_stopped(server: Server, target: Path) -> None:
+    server.answers = [Answer(cut=HALF, stall=True), Answer()]
+    download(server.url, target, timeout=0.3)
+    assert target.read_bytes() == BODY
+    assert server.ranges() == [None, f"bytes={HALF}-"]
+
+
+def test_server_that_sends_all_and_then_hangs_does_no_harm(server: Server, target: Path) -> None:
+    server.answers = [Answer(stall=True)]
+    assert download(server.url, target, retries=0, timeout=0.3).read_bytes() == BODY
+    assert len(server.asked) == 1
+
+
+def test_truncated_chunks_are_noticed(server: Server, target: Path) -> None:
+    server.answers = [Answer(cut=HALF, chunked=True), Answer(chunked=True)]
+    assert download(server.url, target).read_bytes() == BODY
+    assert len(server.asked) == 2
+
+
+def test_body_without_a_length_is_measured_against_size(server: Server, target: Path) -> None:
+    server.answers = [Answer(cut=HALF, length=-1), Answer()]
+    assert download(server.url, target, size=len(BODY)).read_bytes() == BODY
+    assert server.ranges() == [None, f"bytes={HALF}-"]
+
+
+def test_retries_count_failures_without_progress(server: Server, target: Path) -> None:
+    server.answers = [Answer(cut=cut) for cut in range(30_000, 300_000, 30_000)] + [Answer()]
+    assert download(server.url, target, retries=1).read_bytes() == BODY
+    assert len(server.asked) == 10
+
+
+def test_retries_end_where_a_server_always_cuts_at_the_same_byte(server: Server, target: Path) -> None:
+    server.answers = [Answer(cut=HALF, ranges=False)] * 5 + [Answer(status=404)]
+    with pytest.raises(DownloadError, match="150,000 of 300,000 bytes") as caught:
+        download(server.url, target, retries=2)
+    assert len(server.asked) == 3
+    for part in (server.url, str(target), "by other means", "resumes"):
+        assert part in str(caught.value)
+    assert left(target) == {"weights.pth.part", "weights.pth.part.json"}
+
+
+def test_no_server_at_all_is_one_download_error(server: Server, target: Path) -> None:
+    with Server() as closed:
+        address = closed.url
+    with pytest.raises(DownloadError, match="Connection refused"):
+        download(address, target, retries=1)
+    assert left(target) == set()
+
+
+@pytest.mark.parametrize(
+    "resumed",
+    [Answer(body=OTHER, etag='"two"'), Answer(body=OTHER, etag='"two"', if_range=False)],
+)
+def test_file_that_changed_in_between_is_fetched_anew(server: Server, target: Path, resumed: Answer) -> None:
+    leave_half(server, target, Answer(cut=HALF))
+    server.answers = [resumed]
+    assert download(server.url, target).read_bytes() == OTHER
+    assert server.ranges()[0] == f"bytes={HALF}-"
+
+
+def test_another_address_starts_over(server: Server, target: Path) -> None:
+    leave_half(server, target, Answer(cut=HALF))
+    server.answers = [Answer(body=OTHER)]
+    assert download(server.url + "?mirror", target).read_bytes() == OTHER
+    assert server.ranges() == [None]
+
+
+def test_server_that_ignores_ranges_starts_over(server: Server, target: Path) -> None:
+    leave_half(server, target, Answer(cut=HALF))
+    server.answers = [Answer(body=OTHER[:1000], ranges=False)]  # shorter than what is there already
+    assert download(server.url, target).read_bytes() == OTHER[:1000]
+    assert server.ranges() == [f"bytes={HALF}-"]
+
+
+def test_range_that_begins_elsewhere_starts_over(server: Server, target: Path) -> None:
+    leave_half(server, target, Answer(cut=HALF))
+    server.answers = [Answer(begins=HALF - 1), Answer()]
+    assert download(server.url, target).read_bytes() == BODY
+    assert server.ranges() == [f"bytes={HALF}-", None]
+
+
+def test_without_a_validator_the_size_decides(server: Server, target: Path) -> None:
+    leave_half(server, target, Answer(etag=None, cut=HALF))
+    server.answers = [Answer(etag=None)]
+    assert download(server.url, target).read_bytes() == BODY
+    assert server.served == [len(BODY) - HALF]
+    assert "If-Range" not in server.asked[0]
+
+
+def test_without_a_validator_another_size_starts_over(server: Server, target: Path) -> None:
+    leave_half(server, target, Answer(etag=None, cut=HALF))
+    server.answers = [Answer(body=OTHER + b"!", etag=None)]
+    assert download(server.url, target).read_bytes() == OTHER + b"!"
+    assert server.ranges() == [f"bytes={HALF}-", None]
+
+
+def test_weak_tag_is_not_sent_but_a_date_is(server: Server, target: Path) -> None:
+    date = "Tue, 01 Jul 2025 10:00:00 GMT"
+    leave_half(server, target, Answer(etag='W/"weak"', cut=HALF, headers=(("Last-Modified", date),)))
+    server.answers = [Answer(etag=date)]
+    assert download(server.url, target).read_bytes() == BODY
+    assert server.asked[0]["If-Range"] == date
+
+
+def test_complete_part_needs_no_bytes(server: Server, target: Path) -> None:
+    leave_half(server, target, Answer(cut=HALF))
+    target.with_name("weights.pth.part").write_bytes(BODY)
+    assert download(server.url, target).read_bytes() == BODY
+    assert server.asked == []
+
+
+def test_complete_part_of_unknown_length_is_accepted_by_416(server: Server, target: Path) -> None:
+    leave_half(server, target, Answer(cut=HALF))
+    target.with_name("weights.pth.part").write_bytes(BODY)
+    note = {"url": server.url, "validator": '"one"', "total": None}
+    target.with_name("weights.pth.part.json").write_text(json.dumps(note))
+    server.answers = [Answer()]
+    assert download(server.url, target).read_bytes() == BODY
+    assert server.served == [0]
+
+
+def test_part_that_is_too_long_starts_over(server: Server, target: Path) -> None:
+    leave_half(server, target, Answer(cut=HALF))
+    target.with_name("weights.pth.part").write_bytes(BODY + b"!")
+    server.answers = [Answer()]
+    assert download(server.url, target).read_bytes() == BODY
+    assert server.ranges() == [f"bytes={len(BODY) + 1}-", None]
+
+
+@pytest.mark.parametrize("note", ["", '{"url": "http', "[]", "{}"])
+def test_damaged_note_starts_over(server: Server, target: Path, note: str) -> None:
+    leave_half(server, target, Answer(cut=HALF))
+    target.with_name("weights.pth.part.json").write_text(note)
+    server.answers = [Answer()]
+    assert download(server.url, target).read_bytes() == BODY
+    assert server.ranges() == [None]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [Answer(body=PAGE), Answer(body=PAGE, dribble=5), Answer(content_type="text/html; x"), Answer(body=b"<HTML>")],
+)
+def test_page_instead_of_the_file_is_an_error_at_once(server: Server, target: Path, page: Answer) -> None:
+    server.answers = [page]
+    with pytest.raises(DownloadError, match="HTML page"):
+        download(server.url, target)
+    assert len(server.asked) == 1
+    assert left(target) == set()
+
+
+def test_page_does_not_cost_the_bytes_there_are(server: Server, target: Path) -> None:
+    leave_half(server, target, Answer(cut=HALF))
+    server.answers = [Answer(body=PAGE, etag=None, ranges=False), Answer()]
+    with pytest.raises(DownloadError, match="HTML page"):
+        download(server.url, target)
+    assert download(server.url, target).read_bytes() == BODY
+    assert server.ranges() == [f"bytes={HALF}-"] * 2
+
+
+def test_page_is_fine_where_the_address_says_so(server: Server, target: Path) -> None:
+    server.answers = [Answer(body=PAGE, content_type="text/html")]
+    address = server.url.replace("weights.pth", "Index.HTML?x=1")
+    assert download(address, target).read_bytes() == PAGE
+
+
+def test_busy_server_is_asked_again(server: Server, target: Path) -> None:
+    server.answers = [Answer(status=status, body=b"") for status in (503, 429, 408, 500)] + [Answer()]
+    assert download(server.url, target).read_bytes() == BODY
+
+
+@pytest.mark.parametrize(("retry_after", "waited"), [("7", 7.0), ("3600", 60.0), ("soon", 0.005)])
+def test_retry_after_is_honoured_up_to_a_minute(
+    server: Server, target: Path, monkeypatch: pytest.MonkeyPatch, retry_after: str, waited: float
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(download_module.time, "sleep", waits.append)
+    server.answers = [Answer(status=503, body=b"", headers=(("Retry-After", retry_after),)), Answer()]
+    download(server.url, target)
+    assert waits == [waited]
+
+
+def test_waits_double(server: Server, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(download_module.time, "sleep", waits.append)
+    server.answers = [Answer(status=502, body=b"")]
+    with pytest.raises(DownloadError, match="502 Bad Gateway"):
+        download(server.url, target, retries=3)
+    assert waits == [0.005, 0.01, 0.02]
+
+
+@pytest.mark.parametrize("status", [403, 404, 410, 416])
+def test_refusal_fails_at_once(server: Server, target: Path, status: int) -> None:
+    server.answers = [Answer(status=status, body=b"no"), Answer()]
+    with pytest.raises(DownloadError, match=str(status)) as caught:
+        download(server.url, target)
+    assert len(server.asked) == 1
+    assert str(target) in str(caught.value)
+    assert left(target) == set()
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["file:///etc/hosts", "ftp://127.0.0.1/a", "data:,a", "weights.pth", "http://127.0.0.1/a b"],
+)
+def test_only_http_addresses_are_opened(target: Path, url: str) -> None:
+    with pytest.raises(DownloadError, match="http or https address"):
+        download(url, target)
+    assert not target.parent.exists()
+
+
+@pytest.mark.parametrize("address", ["file://{secret}", "ftp://127.0.0.1/a", "data:,a"])
+def test_redirect_to_anything_else_is_refused(server: Server, target: Path, tmp_path: Path, address: str) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(BODY)
+    location = ("Location", address.format(secret=secret))
+    server.answers = [Answer(status=302, body=b"", headers=(location,)), Answer()]
+    with pytest.raises(DownloadError, match="not allowed"):
+        download(server.url, target)
+    assert len(server.asked) == 1
+    assert left(target) == set()
+
+
+def test_redirect_keeps_the_range(server: Server, target: Path) -> None:
+    leave_half(server, target, Answer(cut=HALF))
+    server.answers = [Answer(status=302, body=b"", headers=(("Location", "/elsewhere"),)), Answer()]
+    assert download(server.url, target).read_bytes() == BODY
+    assert server.ranges() == [f"bytes={HALF}-"] * 2
+
+
+def test_redirects_in_circles_end(server: Server, target: Path) -> None:
+    server.answers = [Answer(status=301, body=b"", headers=(("Location", "/weights.pth"),))]
+    with pytest.raises(DownloadError, match="infinite loop"):
+        download(server.url, target)
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "allowed"),
+    [("https", "http", 0), ("https", "https", 1), ("http", "https", 1)],
+)
+def test_redirect_never_leaves_https(begin: str, end: str, allowed: int) -> None:
+    # Asked of the handler itself: a server with a certificate would test no more of it.
+    request, headers = urllib.request.Request(f"{begin}://127.0.0.1/a"), Message()
+    with io.BytesIO() as body:
+        if allowed:
+            assert _Answers().redirect_request(request, body, 302, "", headers, f"{end}://127.0.0.1/b") is not None
+        else:
+            with pytest.raises(urllib.error.HTTPError, match="not allowed"):
+                _Answers().redirect_request(request, body, 302, "", headers, f"{end}://127.0.0.1/b")
+
+
+@pytest.mark.parametrize("size", [len(BODY) - 1, len(BODY) + 1])
+def test_announced_length_must_be_the_size(server: Server, target: Path, size: int) -> None:
+    with pytest.raises(DownloadError, match="`size` is"):
+        download(server.url, target, size=size)
+    assert len(server.asked) == 1
+    assert left(target) == set()
+
+
+@pytest.mark.parametrize(
+    ("answer", "size"),
+    [(Answer(length=HALF), None), (Answer(length=-1), HALF), (Answer(chunked=True), HALF)],
+    ids=["more than announced", "more than size", "chunks beyond size"],
+)
+def test_too_many_bytes_are_an_error(server: Server, target: Path, answer: Answer, size: int | None) -> None:
+    server.answers = [answer]
+    with pytest.raises(DownloadError, match="more than the expected 150,000 bytes"):
+        download(server.url, target, size=size)
+    assert len(server.asked) == 1
+    assert left(target) == set()
+
+
+def test_full_disk_is_said_and_not_retried(server: Server, target: Path) -> None:
+    # Room for all bytes but one: the last write comes out short, and only the next one fails.
+    code = (
+        f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({len(BODY) - 1}, {len(BODY) - 1}))\n"
+        f"from locality.download import download\ndownload({server.url!r}, {str(target)!r})"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert "weights.pth.part` failed (File too large)" in ended.stderr
+    assert len(server.asked) == 1
+    assert not target.exists()
+
+
+def test_interrupt_from_the_keyboard_keeps_the_part(server: Server, target: Path) -> None:
+    def interrupt(done: int, total: int | None) -> None:
+        if done == HALF:
+            raise KeyboardInterrupt
+
+    server.answers = [Answer(cut=HALF, stall=True), Answer()]
+    with pytest.raises(KeyboardInterrupt):
+        download(server.url, target, progress=interrupt)
+    assert left(target) == {"weights.pth.part", "weights.pth.part.json"}
+    assert download(server.url, target).read_bytes() == BODY
+    assert server.ranges() == [None, f"bytes={HALF}-"]
+
+
+def test_killed_process_is_resumed_by_another(server: Server, target: Path) -> None:
+    server.answers = [Answer(cut=HALF, stall=True), Answer()]
+    part = target.with_name("weights.pth.part")
+    with in_another_process(server.url, target) as process:
+        wait_until(lambda: part.exists() and part.stat().st_size == HALF)
+        process.kill()
+    assert process.returncode == -9
+    assert not target.exists()
+    assert download(server.url, target).read_bytes() == BODY
+    assert server.ranges() == [None, f"bytes={HALF}-"]
+    assert server.served == [HALF, len(BODY) - HALF]
+    assert left(target) == {"weights.pth", "weights.pth.sha256"}
+
+
+def test_two_processes_share_one_download(server: Server, target: Path) -> None:
+    server.answers = [Answer(stall=True)]  # the first process waits with all bytes there, but not under the final name
+    part = target.with_name("weights.pth.part")
+    with in_another_process(server.url, target) as first:
+        wait_until(lambda: part.exists() and part.stat().st_size == len(BODY))
+        with in_another_process(server.url, target) as second:
+            assert second.stdout is not None
+            assert second.stdout.readline() == b"ready\n"
+            time.sleep(0.3)  # time enough to do harm
+            assert second.poll() is None
+            server.release.set()
+            assert second.communicate()[1] == b""
+        assert first.communicate()[1] == b""
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert target.read_bytes() == BODY
+    assert len(server.asked) == 1
+    assert left(target) == {"weights.pth", "weights.pth.sha256"}
+
+
+def test_several_threads_on_one_target(server: Server, target: Path) -> None:
+    faults: list[BaseException] = []
+
+    def fetch() -> None:
+        try:
+            assert download(server.url, target).read_bytes() == BODY
+        except BaseException as fault:
+            faults.append(fault)
+
+    threads = [threading.Thread(target=fetch) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert faults == []
+    assert len(server.asked) == 1
+    assert left(target) == {"weights.pth", "weights.pth.sha256"}
+
+
+@pytest.mark.parametrize("algorithm", ["sha256", "md5", "sha1"])
+def test_file_hash_is_that_of_hashlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str) -> None:
+    monkeypatch.setattr(download_module, "BLOCK", 1000)
+    (tmp_path / "file").write_bytes(BODY)
+    assert file_hash(tmp_path / "file", algorithm) == hashlib.new(algorithm, BODY, usedforsecurity=False).hexdigest()

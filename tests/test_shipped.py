@@ -1,0 +1,71 @@
+"""What ships with locality is found in a checkout, in an editable install, and in a wheel without the source tree."""
+
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from locality.shipped import PACKAGE, shipped
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_in_the_checkout() -> None:
+    assert shipped("manifests/photos.csv") == ROOT / "data_manifests/photos.csv"
+    assert shipped("suites/README.md").is_file()
+
+
+@pytest.mark.parametrize("name", ["manifests/none.csv", "photos.csv", "manifests", "manifests/", "secrets/x"])
+def test_what_is_not_there_is_an_error_that_lists_what_is(name: str) -> None:
+    with pytest.raises(FileNotFoundError, match=r"photos\.csv|must start with manifests/"):
+        shipped(name)
+
+
+@pytest.fixture(scope="module")
+def clean_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of a new environment that has the wheel of this project, and no way to find the checkout."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    venv.create(folder / "venv", with_pip=False)
+    python = folder / "venv/bin/python"
+    where = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    site = Path(subprocess.run(where, check=True, capture_output=True, text=True).stdout.strip())
+    # A wheel of pure Python is installed by unpacking it. The dependencies are borrowed from this environment by a .pth
+    # file; its own .pth files, and with them the editable install, are not read from there.
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return python
+
+
+def test_in_a_wheel_without_the_source_tree(clean_python: Path, tmp_path: Path) -> None:
+    code = (
+        "import locality, locality.shipped as s; print(locality.__file__); print(s.shipped('suites/README.md'));"
+        "from locality import load_dataset; print(len(load_dataset('photos', max_box_share=None)))"
+    )
+    done = subprocess.run([str(clean_python), "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    home, suite, photos = done.stdout.split()
+    assert not Path(home).is_relative_to(ROOT)
+    assert "shipped_files/suites" in suite
+    assert photos == "8"
+    command = [str(clean_python), "-m", "locality", "data", "check", "photos"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "photos: 8 images, nothing wrong"), done.stderr
+
+
+def test_the_wheel_has_types_and_licence_and_nothing_else_on_top(clean_python: Path) -> None:
+    names = zipfile.ZipFile(next(clean_python.parents[2].glob("*.whl"))).namelist()
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"locality"}
+    assert "locality/py.typed" in names
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_this_environment_is_an_editable_install() -> None:
+    assert PACKAGE == ROOT / "locality"
