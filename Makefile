@@ -8,6 +8,7 @@ PYTHON ?= python3
 .venv/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "locality needs Python 3.11 or newer, $(PYTHON) is older: run make PYTHON=python3.11"; exit 1; }
+	@echo "Installing into .venv; this takes a few minutes the first time."
 	$(PYTHON) -m venv .venv
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[weights,dev]'
 	touch .venv/installed
