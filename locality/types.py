@@ -98,6 +98,8 @@ class ModelSpec:
     classes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if not isinstance(self.input_size, tuple) or len(self.input_size) != 2:
+            raise ValueError(f"`input_size` must be (height, width), got {self.input_size!r}")
         if min(self.input_size) < 1 or self.resize < max(self.input_size):
             raise ValueError(
                 f"`resize` must be at least the longer side of `input_size`, got {self.resize} and {self.input_size}: "

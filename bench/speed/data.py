@@ -27,7 +27,7 @@ PHOTOGRAPHS = 300
 
 def write_large_manifest(path: Path) -> int:
     """A manifest like ImageNet's validation set: 50,000 images, three in ten with a second box. Returns its rows."""
-    from locality.data.manifest import COLUMNS
+    from locality.data.manifest_csv import COLUMNS
 
     rows = 0
     with path.open("w", encoding="utf-8") as file:
@@ -46,7 +46,7 @@ def write_large_manifest(path: Path) -> int:
 def manifest(path: Path) -> dict[str, object]:
     import pandas as pd
 
-    from locality.data.manifest import read_manifest
+    from locality.data.manifest_csv import read_manifest
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.perf_counter()

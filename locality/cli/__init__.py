@@ -10,6 +10,7 @@ import typer
 
 from locality import __version__
 from locality.cli import data
+from locality.cli.printing import say
 
 app = typer.Typer(
     name="locality",
@@ -43,5 +44,5 @@ def main() -> None:
     except (ValueError, OSError) as error:
         if os.environ.get("LOCALITY_DEBUG"):
             raise
-        typer.echo(f"locality: {error}", err=True)
+        say(f"locality: {error}", error=True)
         sys.exit(2)

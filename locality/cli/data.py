@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from locality.cli.printing import print_table, say
+
 if TYPE_CHECKING:
+    from locality.data.dataset import ImageDataset
     from locality.data.source import Source
     from locality.types import Fault
 
@@ -34,7 +35,7 @@ Categories = Annotated[list[str] | None, typer.Option("--category", help="coco: 
 Split = Annotated[str | None, typer.Option(help="eval or train.")]
 Seed = Annotated[int, typer.Option(help="Draws the choice of images, and the images themselves for shapes.")]
 Limit = Annotated[int | None, typer.Option(help="At most so many images, as even over the classes as there are.")]
-MaxBoxShare = Annotated[float, typer.Option(help="Leave out images whose boxes fill this share or more; 1.1 keeps all.")]
+MaxBoxShare = Annotated[float | None, typer.Option(help="Leave out images whose boxes fill this share or more (0.8).")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Go on without what cannot be used, and list it.")]
 
 
@@ -61,7 +62,7 @@ def list_sources() -> None:
         else:
             state = "bring your own" if name in BY_HAND else f"to fetch: locality data get {name}"
         rows.append((name, state, FETCHABLE[name].note if name in FETCHABLE else "the paper's photographs"))
-    _print_table(["name", "where", "what"], rows)
+    print_table(["name", "where", "what"], rows)
 
 
 @app.command()
@@ -73,7 +74,7 @@ def get(name: Annotated[str, typer.Argument(help="tiny-imagenet, imagenette, ima
     with progress(name, "bytes") as report:
         found = get_data(name, lambda _file, done, total: report(done, total))
     for place in found:
-        typer.echo(f"{name}: {place}")
+        say(f"{name}: {place}")
 
 
 @app.command()
@@ -89,6 +90,8 @@ def check(
     """Verify files, hashes and boxes; print what is wrong. Exit code 2 if anything is (0 with --skip-bad)."""
     from locality.cli.progress import progress
     from locality.data.check import check_source
+    from locality.data.dataset import NOTES
+    from locality.types import DataError
 
     faults: list[Fault] = []
     images = 0
@@ -100,17 +103,20 @@ def check(
             faults += check_source(opened, report)
         images += len(opened.manifest)
     faults = list(dict.fromkeys(faults))  # an archive's own faults turn up once a split
-    without_box = sum(fault.kind == "no box" for fault in faults)
-    faults = [fault for fault in faults if fault.kind != "no box"]
-    if without_box:
-        typer.echo(f"{without_box:,} images have no box and cannot be scored")
+    for kind, sentence in NOTES.items():
+        count = sum(fault.kind == kind for fault in faults)
+        if count:
+            say(f"{count:,} images {sentence}: they cannot be scored")
+    faults = [fault for fault in faults if fault.kind not in NOTES]
+    if not faults and not images:
+        raise DataError(f"{source}: there is no image in it")
     if not faults:
-        typer.echo(f"{source}: {images:,} images, nothing wrong")
+        say(f"{source}: {images:,} images, nothing wrong")
         return
     bad_images = {fault.image for fault in faults}
     _print_faults(faults, most)
     left = "left out" if skip_bad else "wrong"
-    typer.echo(f"{source}: {len(faults):,} faults, {len(bad_images):,} images {left} ({_counted(faults)})")
+    say(f"{source}: {len(faults):,} faults, {len(bad_images):,} images {left} ({_counted(faults)})")
     raise typer.Exit(0 if skip_bad else 2)
 
 
@@ -124,7 +130,7 @@ def build(
     split: Split = "eval",
     limit: Limit = None,
     seed: Seed = 0,
-    max_box_share: MaxBoxShare = 1.1,
+    max_box_share: MaxBoxShare = None,
     skip_bad: SkipBad = False,
 ) -> None:
     """Write a manifest with the hash of every file; images made on the fly are written beside it as PNG."""
@@ -138,10 +144,10 @@ def build(
         built = build_manifest(chosen, out, skip_bad, report)
     if built.faults:
         _print_faults(built.faults, 100)
-    typer.echo(str(chosen))
-    typer.echo(f"{out}: {built.images:,} images, {built.boxes:,} boxes, {len(built.faults):,} left out")
+    _say_what_is_in(chosen)
+    say(f"{out}: {built.images:,} images, {built.boxes:,} boxes, {len(built.faults):,} left out")
     if built.root is not None:
-        typer.echo(f"its paths start at {built.root}: load it with root={str(built.root)!r} (--root)")
+        say(f"its paths start at {built.root}: load it with root={str(built.root)!r} (--root)")
 
 
 @app.command()
@@ -155,7 +161,7 @@ def show(
     limit: Limit = 20,
     seed: Seed = 0,
     size: Annotated[int | None, typer.Option(help="Show what a model of this input size sees (crop 0.875).")] = None,
-    max_box_share: MaxBoxShare = 1.1,
+    max_box_share: MaxBoxShare = None,
     skip_bad: SkipBad = False,
 ) -> None:
     """Draw a contact sheet of images with their boxes."""
@@ -169,10 +175,8 @@ def show(
     samples = [chosen[index] for index in range(len(chosen))]
     out.parent.mkdir(parents=True, exist_ok=True)
     contact_sheet([SheetRow(str(chosen), samples, chosen.classes)]).save(out)
-    typer.echo(str(chosen))
-    for name, count in chosen.counts().items():
-        typer.echo(f"  {name}: {count}")
-    typer.echo(f"{out}")
+    _say_what_is_in(chosen)
+    say(str(out))
 
 
 def _open(
@@ -194,32 +198,21 @@ def _open(
         return open_source(name, split, **{key: value for key, value in given.items() if value is not None})
 
 
+def _say_what_is_in(data: ImageDataset) -> None:
+    say(str(data))
+    counts = list(data.counts().items())
+    for name, count in counts[:50]:
+        say(f"  {name}: {count:,}")
+    if len(counts) > 50:
+        say(f"  … and {len(counts) - 50:,} classes more")
+
+
 def _counted(faults: list[Fault]) -> str:
     return ", ".join(f"{count:,} {kind}" for kind, count in Counter(fault.kind for fault in faults).most_common())
 
 
 def _print_faults(faults: list[Fault], most: int) -> None:
     rows = [(fault.kind, fault.file, "" if fault.row is None else str(fault.row), fault.problem) for fault in faults]
-    _print_table(["kind", "file", "row", "problem"], rows[:most])
+    print_table(["kind", "file", "row", "problem"], rows[:most])
     if len(rows) > most:
-        typer.echo(f"… and {len(rows) - most:,} more (--most {len(rows)} shows them all)")
-
-
-def _print_table(header: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
-    for name in header:
-        table.add_column(name, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(_printable(field)) for field in row))
-    # Without a terminal nothing is folded, so that the table can be searched.
-    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 400, soft_wrap=False).print(table)
-
-
-def _printable(text: str) -> str:
-    """Names from strangers may hold control characters that would move the cursor."""
-    return "".join(character if character.isprintable() else "�" for character in text)
+        say(f"… and {len(rows) - most:,} more (--most {len(rows)} shows them all)")

@@ -13,6 +13,7 @@ from torch import Tensor
 from locality.types import Box
 
 Array = NDArray[np.float64]
+MAX_BOXES = 1_000  # on one image; more is no annotation by people, and the exact union would eat memory
 
 
 def box_array(boxes: Sequence[Box]) -> Array:
@@ -32,10 +33,15 @@ def box_mask(boxes: Sequence[Box], height: int, width: int) -> Tensor:
     [[[0, 1, 1, 0], [0, 0, 0, 0]]]
     """
     mask = np.zeros((height, width), dtype=np.bool_)
-    # The centre of pixel j is j + 0.5, so [x0, x1) holds the pixels from ceil(x0 − 0.5) to before ceil(x1 − 0.5).
-    for x0, y0, x1, y1 in np.ceil(box_array(boxes) - 0.5).clip(min=0).astype(np.int64):
+    for x0, y0, x1, y1 in pixel_corners(clip(box_array(boxes), width, height)):
         mask[y0:y1, x0:x1] = True
     return torch.from_numpy(mask)[None]
+
+
+def pixel_corners(corners: Array) -> NDArray[np.int64]:
+    """K×4 whole numbers: the pixels whose centres lie in each box; equal corners where there is none."""
+    # The centre of pixel j is j + 0.5, so [x0, x1) holds the pixels from ceil(x0 − 0.5) to before ceil(x1 − 0.5).
+    return np.ceil(corners - 0.5).astype(np.int64)
 
 
 def union_area(corners: Array) -> float:
@@ -113,7 +119,33 @@ class View:
         return clip(moved, self.width, self.height)
 
 
-def nonempty(corners: Array) -> NDArray[np.bool_]:
+def cut_boxes(corners: Array, width: int, height: int, overhang: float = 0.0) -> tuple[Array, str]:
+    """The boxes cut at the image's edges, and what is wrong with them ("" if nothing).
+
+    Annotators' boxes may cross an edge by `overhang` pixels; what leaves the image further is a fault.
+    """
+    if len(corners) > MAX_BOXES:
+        return corners, f"{len(corners):,} boxes on one image, {MAX_BOXES:,} at the most"
+    cut = clip(corners, width, height)
+    for before, after in zip(corners.tolist(), cut.tolist(), strict=True):
+        x0, y0, x1, y1 = before
+        shown = f"box ({x0:g}, {y0:g}, {x1:g}, {y1:g})"
+        if not np.isfinite(before).all():
+            return cut, f"{shown} has a corner that is not a number"
+        if x1 < x0 or y1 < y0:
+            return cut, f"{shown} has swapped corners: x0 < x1 and y0 < y1 are needed"
+        if x1 == x0 or y1 == y0:
+            return cut, f"{shown} is empty: boxes are half-open"
+        if (
+            max(abs(a - b) for a, b in zip(before, after, strict=True)) > overhang
+            or after[0] == after[2]
+            or after[1] == after[3]
+        ):
+            return cut, f"{shown} leaves the image of {width} × {height}"
+    return cut, ""
+
+
+def nonempty(corners: Array | NDArray[np.int64]) -> NDArray[np.bool_]:
     """K: True where a box has an area."""
     wide: NDArray[np.bool_] = (corners[:, 2] > corners[:, 0]) & (corners[:, 3] > corners[:, 1])
     return wide

@@ -14,7 +14,8 @@ from PIL import Image
 from locality.data.check import verified
 from locality.data.dataset import ImageDataset
 from locality.data.files import Folder
-from locality.data.manifest import Manifest, write_manifest
+from locality.data.manifest import Manifest
+from locality.data.manifest_csv import write_manifest
 from locality.data.source import FileReader, Source
 from locality.types import DataError, Fault
 
@@ -33,6 +34,8 @@ class Built:
 
 def build_manifest(data: ImageDataset, out: Path, skip_bad: bool = False, progress: Progress | None = None) -> Built:
     """Write the manifest of the chosen images to `out`; images made on the fly are written beside it as PNG files."""
+    if out.suffix.lower() != ".csv":
+        raise DataError(f"`out` must end in .csv, got {out}: a manifest is a CSV file")
     manifest = data.manifest
     reader = data.source.read
     faults = list(data.faults)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 import tarfile
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -160,17 +162,21 @@ def unpack_member(archive: Path, member: str, file: Path) -> None:
 
 
 def unpack_tar(archive: Path, folder: Path) -> None:
-    """Unpack into `folder`, which appears whole or not at all; entries and links that climb out are refused."""
+    """Unpack a .tar.gz into `folder`, which appears whole or not at all; entries and links that climb out are refused."""
     if not hasattr(tarfile, "data_filter"):
         raise DataError("unpacking safely needs Python 3.11.4 or newer: update Python, or unpack the file yourself")
     unfinished = Path(tempfile.mkdtemp(dir=archive.parent, prefix=".unpack-"))
     try:
+        with gzip.open(archive) as whole:  # to its end, where the checksum is: tarfile stops before it
+            while whole.read(1 << 20):
+                pass
         with tarfile.open(archive) as tar:
             tar.extractall(unfinished, filter="data")
+        unfinished.chmod(0o755)  # mkdtemp's is for one's own eyes
         # An archive of one folder unpacks to that folder, not to a folder within a folder.
         content = list(unfinished.iterdir())
         (content[0] if len(content) == 1 and content[0].is_dir() else unfinished).rename(folder)
-    except (tarfile.TarError, EOFError, OSError) as error:
+    except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
         raise DataError(f"{archive}: cannot be unpacked ({error}): delete it and fetch it again") from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)

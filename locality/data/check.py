@@ -10,6 +10,7 @@ from locality.data.source import FileReader, Source
 from locality.types import DataError, Fault
 
 Progress = Callable[[int, int], None]
+BLOCK = 512
 
 
 def verified(source: Source, progress: Progress | None = None) -> Iterator[str | DataError]:
@@ -24,13 +25,15 @@ def verified(source: Source, progress: Progress | None = None) -> Iterator[str |
         except DataError as error:
             return error
 
-    total = len(source.manifest)
-    # Decoding releases the interpreter's lock, so threads use all cores.
+    total, done = len(source.manifest), 0
+    # Decoding releases the interpreter's lock, so threads use all cores. A block at a time: a pool queues all it is given.
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for done, result in enumerate(pool.map(verify, range(total), chunksize=1), start=1):
-            yield result
-            if progress is not None:
-                progress(done, total)
+        for start in range(0, total, BLOCK):
+            for result in pool.map(verify, range(start, min(start + BLOCK, total))):
+                yield result
+                done += 1
+                if progress is not None:
+                    progress(done, total)
 
 
 def check_source(source: Source, progress: Progress | None = None) -> list[Fault]:

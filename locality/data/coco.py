@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,11 @@ import torch
 from skimage.draw import polygon2mask
 from torch import Tensor
 
-from locality.data.boxes import clip
+from locality.data.boxes import cut_boxes
 from locality.data.cache import cached_data
 from locality.data.files import is_inside, open_root
-from locality.data.manifest import Manifest
+from locality.data.manifest import Entry, Manifest
+from locality.data.manifest_csv import MAX_SIDE
 from locality.data.source import FileReader, Source
 from locality.types import DataError, Fault
 
@@ -33,7 +34,7 @@ def coco(
     path: str | Path,
     split: str = "eval",
     boxes: str | Path | None = None,
-    categories: Sequence[str] = (),
+    categories: Sequence[str] | str = (),
 ) -> Source:
     """The source of the images below `path` (folder or zip) with annotations from the instances JSON `boxes`.
 
@@ -47,71 +48,108 @@ def coco(
         raise DataError("`boxes` is needed for coco: pass instances_val2017.json or the like (--boxes FILE)")
     file = Path(boxes).expanduser()
     content = _content(file)
-    names = {int(item["id"]): str(item["name"]) for item in content["categories"]}
-    wanted = _wanted(names, categories, file)
+    names = _category_names(file, content["categories"])
+    wanted = _wanted(names, [categories] if isinstance(categories, str) else categories, file)
+    classes = tuple(_class_name(names[number]) for number in sorted(names) if names[number] in wanted)
     root = open_root(path)
-    prefixes = _prefixes(root.names())
     faults = root.faults()
-    by_image: dict[int, list[dict[str, Any]]] = defaultdict(list)
-    for row, item in enumerate(content["annotations"]):
-        fault = _annotation_fault(file, row, item, names)
-        if fault is None:
-            by_image[int(item["image_id"])].append(item)
-        else:
-            faults.append(fault)
+    objects = _objects(file, content, names, faults)
     spoiled = {fault.image for fault in faults}
-    entries: list[_Entry] = []
-    seen: set[str] = set()
-    for item in content["images"]:
-        objects = [o for o in by_image.get(_whole(item.get("id")), []) if names[int(o["category_id"])] in wanted]
-        if len({int(o["category_id"]) for o in objects}) != 1 or str(item.get("id")) in spoiled:
+    table = _Table(file, _Names(root.names()), classes)
+    for row, item in enumerate(content["images"]):
+        number = _whole(item.get("id")) if isinstance(item, dict) else None
+        if number is None:
+            faults.append(Fault(str(file), None, "", "bad row", f"images[{row}] needs a whole number as `id`"))
             continue
-        entry = _entry(file, item, objects, names, prefixes, seen)
-        if isinstance(entry, Fault):
-            faults.append(entry)
-        else:
-            entries.append(entry)
-    classes = tuple(f"coco:{names[number]}" for number in sorted(names) if names[number] in wanted)
-    manifest = Manifest.of(
-        file=str(file),
-        ids=[entry.id for entry in entries],
-        paths=[entry.path for entry in entries],
-        labels=[classes.index(entry.name) for entry in entries],
-        wnids=[entry.name for entry in entries],
-        widths=[entry.width for entry in entries],
-        heights=[entry.height for entry in entries],
-        corners=np.concatenate([np.empty((0, 4)), *(entry.corners for entry in entries)]),
-        counts=[len(entry.corners) for entry in entries],
-        source="coco",
-        licence=LICENCE,
-    )
-    reader = FileReader(manifest, root, Outlines(tuple(entries)))
-    return Source("coco", manifest, classes, reader, tuple(faults))
+        shown = [found for found in objects.get(number, []) if names[found.category] in wanted]
+        if len({found.category for found in shown}) != 1 or str(number) in spoiled:
+            continue
+        fault = table.add(number, item, shown, names[shown[0].category])
+        if fault is not None:
+            faults.append(fault)
+    manifest = Manifest.of(table.entries, source="coco", licence=LICENCE)
+    outlines = Outlines(tuple(tuple(found.segmentation for found in shown) for shown in table.shown), manifest)
+    return Source("coco", manifest, classes, FileReader(manifest, root, outlines), tuple(faults))
 
 
 @dataclass(frozen=True, eq=False)
-class _Entry:
-    id: str
-    path: str
-    name: str
-    width: int
-    height: int
-    corners: Any  # K×4
-    segmentations: tuple[Any, ...]
+class _Object:
+    """One annotation."""
+
+    category: int
+    corners: tuple[float, float, float, float]
+    segmentation: Any
 
 
 @dataclass(frozen=True, eq=False)
 class Outlines:
     """Draws the objects' own pixels of image i."""
 
-    entries: tuple[_Entry, ...]
+    segmentations: tuple[tuple[Any, ...], ...]
+    manifest: Manifest
 
     def __call__(self, index: int) -> Tensor:
-        entry = self.entries[index]
-        mask = np.zeros((entry.height, entry.width), dtype=np.bool_)
-        for segmentation in entry.segmentations:
-            mask |= segmentation_mask(segmentation, entry.height, entry.width)
+        image = self.manifest.images.iloc[index]
+        height, width = int(image["height"]), int(image["width"])
+        mask = np.zeros((height, width), dtype=np.bool_)
+        for segmentation in self.segmentations[index]:
+            mask |= segmentation_mask(segmentation, height, width)
         return torch.from_numpy(mask)[None]
+
+
+class _Names:
+    """Files below the root by the name that the JSON gives: official zips put images in `val2017/`."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.all = set(names)
+        self.by_base: dict[str, list[str]] = defaultdict(list)
+        for name in names:
+            self.by_base[name.rsplit("/", 1)[-1]].append(name)
+
+    def find(self, name: str) -> str | None:
+        """The file's path; the name itself if there is none, so that reading says what is missing; None if several fit."""
+        if name in self.all:
+            return name
+        found = [other for other in self.by_base.get(name.rsplit("/", 1)[-1], []) if other.endswith(f"/{name}")]
+        return None if len(found) > 1 else found[0] if found else name
+
+
+@dataclass
+class _Table:
+    """Collects images."""
+
+    file: Path
+    names: _Names
+    classes: tuple[str, ...]
+    entries: list[Entry] = field(default_factory=list)
+    shown: list[list[_Object]] = field(default_factory=list)
+    seen: set[int] = field(default_factory=set)
+
+    def add(self, number: int, item: dict[str, Any], shown: list[_Object], category: str) -> Fault | None:
+        """One image with its objects, or why not."""
+
+        def fault(kind: str, problem: str) -> Fault:
+            return Fault(str(self.file), None, str(number), kind, f"image {number}: {problem}")
+
+        name, width, height = item.get("file_name"), _whole(item.get("width")), _whole(item.get("height"))
+        if number in self.seen:
+            return fault("duplicate id", "the id is listed twice")
+        self.seen.add(number)
+        if not isinstance(name, str) or not is_inside(name):
+            return fault("unsafe path", f"`file_name` {name!r} must be a path below the images' folder")
+        if width is None or height is None or not (0 < width <= MAX_SIDE and 0 < height <= MAX_SIDE):
+            given = f"{item.get('width')!r} and {item.get('height')!r}"
+            return fault("bad size", f"`width` and `height` must be the pixels of a photograph, got {given[:80]}")
+        path = self.names.find(name)
+        if path is None:
+            return fault("bad name", f"several files are called {name!r}: pass the folder that it is relative to")
+        corners, problem = cut_boxes(np.array([found.corners for found in shown]), width, height, OVERHANG)
+        if problem:
+            return fault("bad box", problem)
+        wnid = _class_name(category)
+        self.entries.append(Entry(str(number), path, self.classes.index(wnid), wnid, width, height, corners, str(self.file)))
+        self.shown.append(shown)
+        return None
 
 
 def segmentation_mask(segmentation: Any, height: int, width: int) -> Any:
@@ -172,69 +210,61 @@ def _wanted(names: dict[int, str], categories: Sequence[str], file: Path) -> set
     return set(categories) or set(names.values())
 
 
-def _prefixes(names: list[str]) -> dict[str, str]:
-    """File name to its path below the root: official zips put images in `val2017/`."""
-    return {name.rsplit("/", 1)[-1]: name for name in names}
+def _class_name(category: str) -> str:
+    """A name without spaces: in a manifest they would stand between several accepted classes."""
+    return "coco:" + "_".join(category.split())
 
 
-def _whole(value: Any) -> int:
-    return value if isinstance(value, int) else -1
+def _whole(value: Any) -> int | None:
+    """A whole number, also one that is written as a float."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value or abs(value) > 2**53:
+        return None
+    return int(value) if value == int(value) else None
 
 
-def _annotation_fault(file: Path, row: int, item: Any, names: dict[int, str]) -> Fault | None:
-    """What is wrong with an annotation; `row` counts annotations from 0, as the JSON does."""
-    image = str(item.get("image_id", "")) if isinstance(item, dict) else ""
-
-    def fault(kind: str, problem: str) -> Fault:
-        return Fault(str(file), None, image, kind, f"annotations[{row}] {problem}")
-
-    if not isinstance(item, dict) or not isinstance(item.get("image_id"), int):
-        return fault("bad row", "has no `image_id`")
-    if item.get("category_id") not in names:
-        return fault("unknown label", f"has the unknown `category_id` {item.get('category_id')!r}")
-    box = item.get("bbox")
-    if not (isinstance(box, list) and len(box) == 4 and all(isinstance(v, int | float) for v in box)):
-        return fault("bad box", f"needs `bbox` [x, y, width, height], got {box!r}")
-    if not np.isfinite(box).all():
-        return fault("bad box", f"has a `bbox` that is not a number: {box}")
-    if box[2] <= 0 or box[3] <= 0:
-        return fault("bad box", f"has an empty `bbox` {box}: width and height must be positive")
-    return None
+def _category_names(file: Path, categories: list[Any]) -> dict[int, str]:
+    names: dict[int, str] = {}
+    for row, item in enumerate(categories):
+        number = _whole(item.get("id")) if isinstance(item, dict) else None
+        name = item.get("name") if isinstance(item, dict) else None
+        if number is None or not isinstance(name, str) or not name.strip():
+            raise DataError(f"{file}: categories[{row}] needs a whole number as `id` and a `name`")
+        names[number] = name
+    return names
 
 
-def _entry(
-    file: Path,
-    item: dict[str, Any],
-    objects: list[dict[str, Any]],
-    names: dict[int, str],
-    prefixes: dict[str, str],
-    seen: set[str],
-) -> _Entry | Fault:
-    identity = str(item["id"])
-
-    def fault(kind: str, problem: str) -> Fault:
-        return Fault(str(file), None, identity, kind, problem)
-
-    name, width, height = item.get("file_name"), item.get("width"), item.get("height")
-    if not isinstance(name, str) or not is_inside(name):
-        return fault("unsafe path", f"image {identity}: `file_name` {name!r} must be a path below the images' folder")
-    if not (isinstance(width, int) and isinstance(height, int) and width > 0 and height > 0):
-        return fault("bad size", f"image {identity}: `width` and `height` must be whole numbers, got {width!r}, {height!r}")
-    if identity in seen:
-        return fault("duplicate id", f"duplicate id {identity!r}: the image is listed twice")
-    seen.add(identity)
-    corners = np.array([(x, y, x + w, y + h) for x, y, w, h in (o["bbox"] for o in objects)], dtype=np.float64)
-    cut = clip(corners, width, height)
-    if np.abs(cut - corners).max() > OVERHANG:
-        worst = corners[np.abs(cut - corners).max(axis=1).argmax()].tolist()
-        shown = "({:g}, {:g}, {:g}, {:g})".format(*worst)
-        return fault("bad box", f"box {shown} of image {identity} leaves the image of {width} × {height}")
-    segmentations = tuple(o.get("segmentation") or _box_ring(o["bbox"]) for o in objects)
-    category = f"coco:{names[int(objects[0]['category_id'])]}"
-    path = prefixes.get(name.rsplit("/", 1)[-1], name)
-    return _Entry(identity, path, category, width, height, cut, segmentations)
+def _objects(file: Path, content: dict[str, Any], names: dict[int, str], faults: list[Fault]) -> dict[int, list[_Object]]:
+    """Annotations by image; those that are wrong go to `faults`."""
+    listed = {_whole(item.get("id")) for item in content["images"] if isinstance(item, dict)}
+    by_image: dict[int, list[_Object]] = defaultdict(list)
+    for row, item in enumerate(content["annotations"]):
+        image = _whole(item.get("image_id")) if isinstance(item, dict) else None
+        if image is None or image not in listed:
+            problem = f"annotations[{row}] needs the `image_id` of a listed image"
+            faults.append(Fault(str(file), None, "", "bad row", problem))
+            continue
+        found = _object(item, names)
+        if isinstance(found, _Object):
+            by_image[image].append(found)
+        else:
+            kind, problem = found
+            faults.append(Fault(str(file), None, str(image), kind, f"annotations[{row}] {problem}"))
+    return by_image
 
 
-def _box_ring(box: list[float]) -> list[list[float]]:
+def _object(item: dict[str, Any], names: dict[int, str]) -> _Object | tuple[str, str]:
+    """An annotation, or the kind and sentence of what is wrong with it."""
+    category, box = _whole(item.get("category_id")), item.get("bbox")
+    if category is None or category not in names:
+        return "unknown label", f"has the unknown `category_id` {str(item.get('category_id'))[:40]}"
+    if not isinstance(box, list) or len(box) != 4 or not all(_is_number(value) for value in box):
+        return "bad box", f"needs four numbers as `bbox`, [x, y, width, height], got {str(box)[:80]}"
     x, y, width, height = box
-    return [[x, y, x + width, y, x + width, y + height, x, y + height]]
+    if width <= 0 or height <= 0:
+        return "bad box", f"has an empty `bbox` {box}: width and height must be positive"
+    ring = [[x, y, x + width, y, x + width, y + height, x, y + height]]
+    return _Object(category, (x, y, x + width, y + height), item.get("segmentation") or ring)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e9

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import warnings
 from collections import Counter
@@ -20,7 +21,8 @@ from locality.data.cache import cached_data
 from locality.data.coco import coco
 from locality.data.files import open_root
 from locality.data.imagenet import imagenet
-from locality.data.manifest import Manifest, read_manifest
+from locality.data.manifest import Manifest
+from locality.data.manifest_csv import read_manifest
 from locality.data.photos import photos
 from locality.data.preprocess import fit, region_mask
 from locality.data.selection import box_shares, even_order
@@ -39,6 +41,8 @@ SOURCES: dict[str, Callable[..., Source]] = {
 }
 # Training does not look at boxes.
 MAX_BOX_SHARE = {"eval": 0.8, "train": None}
+# What is nobody's mistake and just cannot be scored.
+NOTES = {"no box": "without a box", "no image": "with boxes but no file"}
 LOCATIONS = {
     "tiny-imagenet": "LOCALITY_TINY_IMAGENET",
     "imagenet": "LOCALITY_IMAGENET",
@@ -47,7 +51,7 @@ LOCATIONS = {
 
 
 def load_dataset(
-    name: str,
+    name: str | Path,
     split: str = "eval",
     limit: int | None = None,
     seed: int = 0,
@@ -73,28 +77,37 @@ def load_dataset(
     >>> len(data), data[0].image.shape
     (20, torch.Size([3, 64, 64]))
     """
-    source = open_source(name, split, seed=seed, **source_options)
-    share = MAX_BOX_SHARE.get(split, 0.8) if max_box_share == "default" else max_box_share
+    source = open_source(str(name), split, seed=seed, **source_options)
+    share = MAX_BOX_SHARE[split] if max_box_share == "default" else max_box_share
     return ImageDataset.select(source, limit, seed, spec, share, region, skip_bad)
 
 
 def open_source(name: str, split: str = "eval", seed: int = 0, **options: Any) -> Source:
     """The source behind a name such as `shapes:none`, `tiny-imagenet:PATH` or `val.csv`."""
     kind, _, rest = name.partition(":")
-    try:
-        if kind == "shapes":
-            return shapes(split, seed=seed, **(options | {"cue": rest} if rest else options))
-        if kind == "photos":
-            return photos(split, **options)
-        if kind in SOURCES:
-            return SOURCES[kind](rest or _location(kind), split, **options)
-        if name.lower().endswith(".csv") or Path(name).exists():
-            return manifest_source(name, **options)
-    except TypeError as error:
-        if "unexpected keyword argument" not in str(error):
-            raise
-        raise DataError(f"`{kind}` has no such option: {error}") from error
-    raise DataError(f"`{name}` is no data set: pass one of {', '.join(SOURCES)}, or the path of a manifest (.csv)")
+    if split not in MAX_BOX_SHARE:
+        raise DataError(f"`split` must be one of {', '.join(MAX_BOX_SHARE)}, got {split!r}")
+    if kind not in SOURCES:
+        if not name.lower().endswith(".csv") and not Path(name).exists():
+            known = ", ".join(SOURCES)
+            raise DataError(f"`{name}` is no data set: pass one of {known}, or the path of a manifest (.csv)")
+        _check_options(name, manifest_source, options)
+        return manifest_source(name, **options)
+    _check_options(kind, SOURCES[kind], options)
+    if kind == "shapes":
+        return shapes(split, seed=seed, **(options | {"cue": rest} if rest else options))
+    if kind == "photos":
+        if rest:
+            raise DataError(f"`photos` lies inside installed packages, got photos:{rest}: pass `photos` alone")
+        return photos(split)
+    return SOURCES[kind](rest or _location(kind), split, **options)
+
+
+def _check_options(name: str, source: Callable[..., Source], options: dict[str, Any]) -> None:
+    known = set(inspect.signature(source).parameters) - {"path", "split", "seed"}
+    unknown = sorted(set(options) - known)
+    if unknown:
+        raise DataError(f"`{name}` has no option {', '.join(unknown)}: it has {', '.join(sorted(known)) or 'none'}")
 
 
 def manifest_source(path: str | Path, root: str | Path | None = None) -> Source:
@@ -148,16 +161,19 @@ class ImageDataset(Dataset[Sample]):
         """The data set of the images that may be used, `limit` of them if given."""
         if limit is not None and limit < 1:
             raise DataError(f"`limit` must be at least 1, got {limit}")
-        # An image without a box is nobody's mistake; it just cannot be scored.
-        faults = [fault for fault in source.faults if fault.kind != "no box"]
+        if region not in ("box", "object"):
+            raise DataError(f"`region` must be 'box' or 'object', got {region!r}")
+        if max_box_share is not None and not 0 < max_box_share <= 1:
+            raise DataError(f"`max_box_share` must be a share such as 0.8, or None, got {max_box_share}")
+        faults = [fault for fault in source.faults if fault.kind not in NOTES]
         if faults and not skip_bad:
             raise DataError.of(faults)
         manifest = source.manifest
-        shares = box_shares(manifest, spec)
-        left_out = {"without a box": len(source.faults) - len(faults)}
+        left_out = {sentence: sum(f.kind == kind for f in source.faults) for kind, sentence in NOTES.items()}
         usable = np.arange(len(manifest))
         if max_box_share is not None:
-            left_out["with their box cropped away"] = int((shares <= 0).sum())
+            shares = box_shares(manifest, spec)
+            left_out["with nothing left of their box"] = int((shares <= 0).sum())
             left_out[f"with a box of {max_box_share:.0%} or more"] = int((shares >= max_box_share).sum())
             usable = np.flatnonzero((shares > 0) & (shares < max_box_share))
         images = manifest.images.iloc[usable]
@@ -168,10 +184,12 @@ class ImageDataset(Dataset[Sample]):
         else:
             chosen = order[:limit]
         left_out["that cannot be used"] = len(faults)
-        left_out["beyond the limit"] = len(order) - len(chosen) if limit is not None else 0
         if not len(chosen):
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items() if count)
-            raise DataError(f"no image of {source.name} can be used ({reasons or 'it is empty'}): check its boxes")
+            first = f"; the first: {faults[0]}" if faults else ""
+            raise DataError(f"no image of {source.name} is left ({reasons or 'it is empty'}){first}", tuple(faults))
+        if limit is not None:
+            left_out["beyond the limit"] = len(order) - len(chosen)
         return ImageDataset(source, np.sort(chosen), spec, region, {k: n for k, n in left_out.items() if n}, faults)
 
     @property
@@ -199,7 +217,7 @@ class ImageDataset(Dataset[Sample]):
 
     def __getitem__(self, index: int) -> Sample:
         place = int(self.indices[index])
-        pixels = self.source.read(place)
+        pixels = self.source.read(place, outline=self.region == "object")
         boxes = boxes_of(self.source.manifest.boxes(place))
         height, width = pixels.image.shape[-2:]
         sample = Sample(
@@ -233,11 +251,11 @@ class ImageDataset(Dataset[Sample]):
         if not self._model_classes:
             own = {wnid: label for label, wnid in enumerate(self.source.classes) if wnid}
             return [
-                (label, *(own[wnid] for wnid in wnids.split(" ")[1:] if wnid in own))
+                (label, *(own[wnid] for wnid in wnids.split()[1:] if wnid in own))
                 for label, wnids in zip(images["label"].tolist(), images["wnid"].tolist(), strict=True)
             ]
         logit = {wnid: index for index, wnid in enumerate(self._model_classes)}
-        accepted = [tuple(logit.get(wnid, -1) for wnid in wnids.split(" ")) for wnids in images["wnid"].tolist()]
+        accepted = [tuple(logit.get(wnid, -1) for wnid in wnids.split()) for wnids in images["wnid"].tolist()]
         unknown = sum(max(labels) < 0 for labels in accepted)
         if unknown:
             name = self.spec.name if self.spec else ""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import io
+import lzma
 import os
 import zipfile
 import zlib
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import IO
 
 from locality.types import DataError, Fault
 
 MAX_FILE_BYTES = 256 * 2**20  # no photograph is larger; a zip entry that unpacks to more is a bomb
+# What Python's zip reader raises on archives that are broken, encrypted or compressed in an unknown way.
+DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError, ValueError, OSError)
 
 
 def open_root(path: str | Path) -> Root:
@@ -29,9 +34,8 @@ def open_root(path: str | Path) -> Root:
 def is_inside(name: str) -> bool:
     """True for a relative name that cannot climb out of its folder."""
     parts = PurePosixPath(name.replace("\\", "/")).parts
-    return (
-        bool(parts) and not name.startswith(("/", "\\")) and ".." not in parts and ":" not in parts[0] and "\0" not in name
-    )
+    absolute = name.startswith(("/", "\\")) or (bool(parts) and ":" in parts[0])
+    return bool(parts) and not absolute and ".." not in parts and "\0" not in name
 
 
 @dataclass(frozen=True)
@@ -40,16 +44,28 @@ class Folder:
 
     path: Path
 
-    def names(self) -> list[str]:
-        """All files, sorted, as relative names with forward slashes."""
-        found = []
+    @cached_property
+    def _walked(self) -> list[str]:
+        found: list[str] = []
+        seen: set[tuple[int, int]] = set()
         for folder, folders, files in os.walk(self.path, followlinks=True):
+            place = os.stat(folder)
+            if (place.st_dev, place.st_ino) in seen:
+                folders.clear()  # a link back to a folder above would be walked for ever
+                continue
+            seen.add((place.st_dev, place.st_ino))
             folders.sort()
             found += [Path(folder, file).relative_to(self.path).as_posix() for file in files]
         return sorted(found)
 
+    def names(self) -> list[str]:
+        """All files, sorted, as relative names with forward slashes."""
+        return [name for name in self._walked if _is_text(name)]
+
     def faults(self) -> list[Fault]:
-        return []
+        sentence = "file name {!r} is not UTF-8: rename it"
+        strange = [os.fsencode(name).decode("utf-8", "replace") for name in self._walked if not _is_text(name)]
+        return [Fault(str(self.path), None, name, "bad name", sentence.format(name)) for name in strange]
 
     def read(self, name: str) -> bytes:
         """A file's bytes; FileNotFoundError where there is none."""
@@ -75,44 +91,64 @@ class ZipRoot:
         process = os.getpid()
         if process not in self._opened:
             self._opened.clear()
-            self._opened[process] = zipfile.ZipFile(self.path)
+            try:
+                self._opened[process] = zipfile.ZipFile(self.path)
+            except DAMAGE as error:
+                raise DataError(f"`{self.path}` is a damaged zip ({error}): fetch it again") from error
         return self._opened[process]
 
     def __reduce__(self) -> tuple[type[ZipRoot], tuple[Path]]:
         return type(self), (self.path,)
 
     def names(self) -> list[str]:
-        return sorted(e.filename for e in self._archive().infolist() if not e.is_dir() and is_inside(e.filename))
+        """All files, sorted; those with unusable names are among the faults."""
+        return sorted(e.filename for e in self._archive().infolist() if not e.is_dir() and _name_problem(e.filename) is None)
 
     def faults(self) -> list[Fault]:
-        """Entries that would leave the folder they are unpacked to."""
-        sentence = "entry {!r} climbs out of the archive: do not unpack this zip, get it from its publisher"
-        return [
-            Fault(str(self.path), None, entry.filename, "unsafe path", sentence.format(entry.filename))
-            for entry in self._archive().infolist()
-            if not is_inside(entry.filename)
-        ]
+        """Entries with names that climb out or that nobody could find again."""
+        found = []
+        for entry in self._archive().infolist():
+            problem = _name_problem(entry.filename)
+            if problem is not None:
+                sentence = f"entry {entry.filename!r} {problem[1]}"
+                found.append(Fault(str(self.path), None, entry.filename, problem[0], sentence))
+        return found
 
     def read(self, name: str) -> bytes:
         """An entry's bytes; FileNotFoundError where there is none."""
         try:
-            with self.open(name) as file:
+            with self._archive().open(name) as file:
                 return _limited(file, f"{self.path}: entry {name!r}")
-        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        except KeyError:
+            raise FileNotFoundError(f"{name} in {self.path}") from None
+        except DataError:
+            raise
+        except DAMAGE as error:
             raise DataError(f"{self.path}: entry {name!r} is damaged ({error}): fetch the zip again") from error
 
     def open(self, name: str) -> IO[bytes]:
         """An entry to read from; FileNotFoundError where there is none."""
-        try:
-            return self._archive().open(name)
-        except KeyError:
-            raise FileNotFoundError(f"{name} in {self.path}") from None
-        except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
-            # Damaged, compressed in an unknown way, or encrypted.
-            raise DataError(f"{self.path}: entry {name!r} cannot be read ({error}): fetch the zip again") from error
+        return io.BytesIO(self.read(name))
 
 
 Root = Folder | ZipRoot
+
+
+def _name_problem(name: str) -> tuple[str, str] | None:
+    """Kind and sentence of what is wrong with an entry's name."""
+    if not is_inside(name):
+        return "unsafe path", "climbs out of the archive: do not unpack this zip, get it from its publisher"
+    if "\\" in name:
+        return "bad name", "has backslashes in its name: pack the zip again with forward slashes"
+    return None
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _limited(file: IO[bytes], place: str) -> bytes:

@@ -8,9 +8,7 @@ do not say whether the last pixel is inside, and corners equal to the width occu
 
 from __future__ import annotations
 
-import csv
 import functools
-import io
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from locality.data.boxes import Array, clip
+from locality.data.boxes import Array, cut_boxes
 from locality.data.cache import cached_data
 from locality.data.files import Folder, Root, open_root
 from locality.data.images import image_size
-from locality.data.manifest import Manifest
+from locality.data.manifest import Entry, Manifest
 from locality.data.source import FileReader, Source
 from locality.types import DataError, Fault
 
@@ -62,32 +60,22 @@ def imagenet(
     faults = root.faults()
     images = _images(root, split, faults)
     labels = {wnid: label for label, wnid in enumerate(imagenet_wnids())}
-    columns = _Columns([], [], [], [], [], [])
-    seen: set[str] = set()
+    entries: dict[str, Entry] = {}
     for done, (stem, annotation) in enumerate(_annotations(Path(boxes).expanduser(), set(images), faults)):
         if progress is not None:
             progress(done, len(images))
-        fault = _add(columns, root, images[stem], stem, annotation, labels, seen)
-        if fault is not None:
-            faults.append(fault)
-    faults += [
-        Fault(str(boxes), None, stem, "no box", f"no boxes for {images[stem]}: it is left out")
-        for stem in sorted(set(images) - seen - {fault.image for fault in faults})
-    ]
-    manifest = Manifest.of(
-        file=str(boxes),
-        ids=columns.ids,
-        paths=columns.paths,
-        labels=[labels[wnid] for wnid in columns.wnids],
-        wnids=columns.wnids,
-        widths=[size[0] for size in columns.sizes],
-        heights=[size[1] for size in columns.sizes],
-        corners=np.concatenate([np.empty((0, 4)), *columns.corners]),
-        counts=[len(corners) for corners in columns.corners],
-        rows=columns.rows,
-        source="imagenet",
-        licence=LICENCE,
-    )
+        if stem in entries:
+            problem = f"duplicate id {stem!r}: it was annotated before"
+            faults.append(Fault(annotation.file, annotation.row, stem, "duplicate id", problem))
+        else:
+            entry = _entry(root, images[stem], stem, annotation, labels)
+            if isinstance(entry, Fault):
+                faults.append(entry)
+            else:
+                entries[stem] = entry
+    without = sorted(set(images) - set(entries) - {fault.image for fault in faults})
+    faults += [Fault(str(boxes), None, s, "no box", f"no boxes for {images[s]}: it is left out") for s in without]
+    manifest = Manifest.of(list(entries.values()), source="imagenet", licence=LICENCE)
     return Source("imagenet", manifest, imagenet_wnids(), FileReader(manifest, root), tuple(faults))
 
 
@@ -104,11 +92,10 @@ def imagenet_wnids() -> tuple[str, ...]:
 
 def _images(root: Root, split: str, faults: list[Fault]) -> dict[str, str]:
     """Paths by file stem; where the root has a folder `val` or `train`, only those of the split."""
-    names = [name for name in root.names() if name.lower().endswith(IMAGE_NAMES)]
-    folder = {"eval": "val", "train": "train"}[split]
-    tops = {name.split("/")[0] for name in names if "/" in name}
-    if tops & {"val", "train"}:
-        names = [name for name in names if name.startswith(f"{folder}/")]
+    names = [name for name in root.names() if name.lower().endswith(IMAGE_NAMES) and "__MACOSX" not in name]
+    if any({"val", "train"} & set(name.split("/")[:-1]) for name in names):
+        folder = {"eval": "val", "train": "train"}[split]
+        names = [name for name in names if folder in name.split("/")[:-1]]
     if not names:
         raise DataError(f"`{root.path}` holds no JPEG of the split {split!r}: pass the folder of ImageNet photographs")
     images: dict[str, str] = {}
@@ -121,27 +108,12 @@ def _images(root: Root, split: str, faults: list[Fault]) -> dict[str, str]:
     return images
 
 
-@dataclass(frozen=True)
-class _Columns:
-    ids: list[str]
-    paths: list[str]
-    wnids: list[str]
-    sizes: list[tuple[int, int]]
-    corners: list[Array]
-    rows: list[int | None]
-
-
-def _add(
-    columns: _Columns, root: Root, path: str, stem: str, annotation: Annotation, labels: dict[str, int], seen: set[str]
-) -> Fault | None:
-    """Add one photograph, or say why not."""
+def _entry(root: Root, path: str, stem: str, annotation: Annotation, labels: dict[str, int]) -> Entry | Fault:
+    """One photograph with its boxes, or why not."""
 
     def fault(kind: str, problem: str) -> Fault:
         return Fault(annotation.file, annotation.row, stem, kind, problem)
 
-    if stem in seen:
-        return fault("duplicate id", f"duplicate id {stem!r}: it was annotated before")
-    seen.add(stem)
     folder = PurePosixPath(path).parent.name
     if WNID.fullmatch(folder) and folder != annotation.wnid:
         return fault("unknown label", f"{path} lies in the folder of {folder}, its boxes are of {annotation.wnid}")
@@ -159,28 +131,15 @@ def _add(
             stated = f"{annotation.size[0]} × {annotation.size[1]}"
             return fault("wrong size", f"{path} is {size[0]} × {size[1]}, its boxes were drawn on {stated}")
         corners = corners * [scale_x, scale_y, scale_x, scale_y]
-    if not np.isfinite(corners).all():
-        return fault("bad box", f"a box of {stem} has a corner that is not a number")
-    cut = clip(corners, *size)
-    for before, after in zip(corners.tolist(), cut.tolist(), strict=True):
-        shown = "({:g}, {:g}, {:g}, {:g})".format(*before)
-        if before[2] < before[0] or before[3] < before[1]:
-            return fault("bad box", f"box {shown} of {stem} has swapped corners: xmin < xmax and ymin < ymax are needed")
-        if before[2] == before[0] or before[3] == before[1]:
-            return fault("bad box", f"box {shown} of {stem} is empty")
-        if max(abs(a - b) for a, b in zip(before, after, strict=True)) > OVERHANG:
-            return fault("bad box", f"box {shown} of {stem} leaves the image of {size[0]} × {size[1]}")
-    columns.ids.append(stem)
-    columns.paths.append(path)
-    columns.wnids.append(annotation.wnid)
-    columns.sizes.append(size)
-    columns.corners.append(cut)
-    columns.rows.append(annotation.row)
-    return None
+    cut, problem = cut_boxes(corners, *size, OVERHANG)
+    if problem:
+        return fault("bad box", f"{problem}, of {stem}")
+    wnid = annotation.wnid
+    return Entry(stem, path, labels[wnid], wnid, *size, cut, annotation.file, annotation.row)
 
 
 def _annotations(boxes: Path, wanted: set[str], faults: list[Fault]) -> Iterator[tuple[str, Annotation]]:
-    """Annotations of the wanted photographs, by file stem."""
+    """Annotations of the wanted photographs, by file stem; others are noted, not read."""
     if not boxes.exists():
         raise DataError(f"`boxes` {boxes} does not exist: pass the folder of XML files or LOC_val_solution.csv")
     if boxes.suffix.lower() == ".csv" and boxes.is_file():
@@ -190,6 +149,10 @@ def _annotations(boxes: Path, wanted: set[str], faults: list[Fault]) -> Iterator
     return _xml_annotations(root, wanted, faults)
 
 
+def _no_image(file: str, row: int | None, stem: str) -> Fault:
+    return Fault(file, row, stem, "no image", f"{stem} has boxes but no photograph: it is left out")
+
+
 def _xml_annotations(root: Root, wanted: set[str], faults: list[Fault]) -> Iterator[tuple[str, Annotation]]:
     found = False
     for name in root.names():
@@ -197,9 +160,10 @@ def _xml_annotations(root: Root, wanted: set[str], faults: list[Fault]) -> Itera
             continue
         found = True
         stem = PurePosixPath(name).stem
-        if stem not in wanted:
-            continue
         place = str(root.path / name) if isinstance(root, Folder) else f"{root.path}: {name}"
+        if stem not in wanted:
+            faults.append(_no_image(place, None, stem))
+            continue
         try:
             yield stem, xml_annotation(root.read(name), place)
         except DataError as error:
@@ -235,7 +199,7 @@ def xml_annotation(data: bytes, place: str) -> Annotation:
         raise error("unknown label", f"objects of several classes ({', '.join(sorted(set(wnids)))}): one is needed")
     corners = [[_xml_number(item, f"bndbox/{side}") for side in ("xmin", "ymin", "xmax", "ymax")] for item in objects]
     width, height = _xml_number(tree, "size/width"), _xml_number(tree, "size/height")
-    size = (int(width), int(height)) if width >= 1 and height >= 1 else None
+    size = (int(width), int(height)) if 1 <= width < 1e9 and 1 <= height < 1e9 else None
     return Annotation(place, None, wnids[0], np.array(corners, dtype=np.float64), size)
 
 
@@ -248,26 +212,27 @@ def _xml_number(element: Any, path: str) -> float:
 
 def _kaggle_annotations(file: Path, wanted: set[str], faults: list[Fault]) -> Iterator[tuple[str, Annotation]]:
     """Rows `ImageId,PredictionString`, the latter a repetition of `wnid xmin ymin xmax ymax`."""
-    text = file.read_text(encoding="utf-8-sig", errors="replace")
-    reader = csv.reader(io.StringIO(text))
-    if next(reader, None) != ["ImageId", "PredictionString"]:
+    lines = file.read_text(encoding="utf-8-sig", errors="replace").splitlines()
+    if not lines or lines[0].split(",") != ["ImageId", "PredictionString"]:
         raise DataError(
             f"{file}, row 1: the first line must be ImageId,PredictionString: pass Kaggle's LOC_val_solution.csv"
         )
-    for fields in reader:
-        row = reader.line_num
-        if len(fields) != 2:
-            faults.append(Fault(str(file), row, "", "bad row", f"a row has 2 fields, got {len(fields)}"))
+    for row, line in enumerate(lines[1:], start=2):
+        name, comma, text = line.partition(",")
+        if not comma:
+            if line.strip():
+                faults.append(Fault(str(file), row, line[:80], "bad row", "a row needs a comma after the image's name"))
             continue
-        stem, words = PurePosixPath(fields[0]).stem, fields[1].split()
+        stem, words = PurePosixPath(name).stem, text.split()
         if stem not in wanted:
+            faults.append(_no_image(str(file), row, stem))
             continue
         try:
             corners = np.array([words[i + 1 : i + 5] for i in range(0, len(words), 5)], dtype=np.float64).reshape(-1, 4)
         except ValueError:
             corners = np.empty((0, 4))
         if not len(corners) or len(words) % 5:
-            problem = f"boxes of {stem} must be groups of `wnid xmin ymin xmax ymax`, got {fields[1][:80]!r}"
+            problem = f"boxes of {stem} must be groups of `wnid xmin ymin xmax ymax`, got {text[:80]!r}"
             faults.append(Fault(str(file), row, stem, "bad box", problem))
             continue
         if len(set(words[::5])) > 1:

@@ -15,6 +15,7 @@ from locality.types import DataError
 # Photographs only: Pillow's other decoders (EPS runs a program) are no business of a data set from a stranger.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 MAX_PIXELS = 80_000_000
+MAX_ASPECT = 100  # of the long side to the short one: resizing the short one would blow up the long one
 
 
 def decode_image(data: bytes) -> Tensor:
@@ -34,7 +35,7 @@ def decode_image(data: bytes) -> Tensor:
         raise DataError(f"not an image of a kind that can be read ({', '.join(FORMATS)})") from None
     except Image.DecompressionBombError as error:
         raise DataError(f"too large to be a photograph ({error})") from None
-    except (OSError, ValueError, SyntaxError, EOFError, IndexError) as error:
+    except (OSError, ValueError, SyntaxError, EOFError, IndexError, TypeError, KeyError) as error:
         # Pillow's decoders raise all of these on damaged files.
         raise DataError(f"truncated or damaged image ({error})") from error
 
@@ -47,13 +48,15 @@ def image_size(file: IO[bytes]) -> tuple[int, int]:
             return picture.size
     except DataError:
         raise
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except (OSError, ValueError, SyntaxError, TypeError, KeyError, Image.DecompressionBombError) as error:
         raise DataError(f"not an image that can be read ({error})") from error
 
 
 def _check_size(size: tuple[int, int]) -> None:
     if size[0] * size[1] > MAX_PIXELS:
         raise DataError(f"claims {size[0]:,} × {size[1]:,} pixels: too large to be a photograph")
+    if max(size) > MAX_ASPECT * min(size):
+        raise DataError(f"claims {size[0]:,} × {size[1]:,} pixels: too thin to be a photograph")
 
 
 def _rgb(picture: Image.Image) -> Image.Image:

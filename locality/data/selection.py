@@ -8,21 +8,28 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from locality.data.boxes import Array, union_areas
+from locality.data.boxes import Array, nonempty, pixel_corners, union_areas
 from locality.data.manifest import Manifest
 from locality.data.preprocess import fit_view
 from locality.types import ModelSpec
 
 
 def box_shares(manifest: Manifest, spec: ModelSpec | None) -> Array:
-    """N: share that the boxes take of what the model of `spec` sees (of the whole image without one); 0 if cropped away."""
+    """N: share that the boxes take of what the model of `spec` sees (of the whole image without one).
+
+    0 where nothing is left: the boxes are cropped away, or no pixel's centre lies in them.
+    """
     widths, heights = manifest.images["width"].to_numpy(), manifest.images["height"].to_numpy()
-    if spec is None:
-        areas: Array = manifest.areas() / (widths * heights)
-        return areas
     owner = np.repeat(np.arange(len(manifest)), np.diff(manifest.first))
-    seen = fit_view(spec, widths[owner], heights[owner]).corners(manifest.corners)
-    return union_areas(seen, manifest.first) / (spec.input_size[0] * spec.input_size[1])
+    if spec is None:
+        seen, pixels = manifest.corners, widths * heights
+    else:
+        seen = fit_view(spec, widths[owner], heights[owner]).corners(manifest.corners)
+        pixels = spec.input_size[0] * spec.input_size[1]
+    visible = np.zeros(len(manifest), dtype=np.bool_)
+    np.logical_or.at(visible, owner, nonempty(pixel_corners(seen)))
+    shares: Array = union_areas(seen, manifest.first) / pixels
+    return np.where(visible, shares, 0.0)
 
 
 def even_order(labels: NDArray[np.int64], ids: Sequence[str], seed: int) -> NDArray[np.int64]:

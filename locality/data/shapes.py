@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from locality.data.manifest import Manifest
+from locality.data.manifest import Entry, Manifest
 from locality.data.source import Pixels, Source
 from locality.types import DataError
 
@@ -30,7 +30,8 @@ TILE = 8  # the pattern repeats every 8 pixels
 DETAIL = 4  # shapes are drawn 4 times larger, then reduced, for smooth edges
 # The first index of each split: splits are disjoint stretches of one endless sequence.
 FIRST_INDEX = {"eval": 0, "train": 1_000_000}
-DEFAULT_COUNT = {"eval": 2_000, "train": 20_000}
+DEFAULT_COUNT = {"eval": 2_000, "train": 10_000}
+MAX_COUNT = 1_000_000  # one split does not run into the next
 
 
 def shapes(
@@ -49,23 +50,16 @@ def shapes(
     if cue not in CUES:
         raise DataError(f"`cue` of shapes must be one of {', '.join(CUES)}, got {cue!r}")
     count = DEFAULT_COUNT[split] if count is None else count
-    if count < 1:
-        raise DataError(f"`count` of shapes must be at least 1, got {count}")
+    if not 1 <= count <= MAX_COUNT:
+        raise DataError(f"`count` of shapes must be from 1 to {MAX_COUNT:,}, got {count:,}")
+    if not 0 <= seed < 2**64:
+        raise DataError(f"`seed` of shapes must be from 0 to 2^64 − 1, got {seed}")
     first = FIRST_INDEX[split]
-    corners = np.array([_object(seed, first + i)[2] for i in range(count)], dtype=np.float64)
-    labels = np.arange(first, first + count) % len(SHAPES)
-    manifest = Manifest.of(
-        file="shapes",
-        ids=[f"shapes-{seed}-{first + i}" for i in range(count)],
-        labels=labels,
-        wnids=[CLASSES[label] for label in labels],
-        widths=np.full(count, SIZE),
-        heights=np.full(count, SIZE),
-        corners=corners,
-        source="shapes",
-        licence="CC0-1.0",
-    )
-
+    entries = []
+    for index in range(first, first + count):
+        label, corners = index % len(CLASSES), np.array([_object(seed, index)[2]], dtype=np.float64)
+        entries.append(Entry(f"shapes-{seed}-{index}", "", label, CLASSES[label], SIZE, SIZE, corners, "shapes"))
+    manifest = Manifest.of(entries, source="shapes", licence="CC0-1.0")
     return Source("shapes", manifest, CLASSES, ShapeReader(seed, first, cue, cue_levels))
 
 
@@ -78,9 +72,9 @@ class ShapeReader:
     cue: Cue
     cue_levels: int
 
-    def __call__(self, index: int) -> Pixels:
-        image, outline, _ = shape_image(self.seed, self.first + index, self.cue, self.cue_levels)
-        return Pixels(image, outline)
+    def __call__(self, index: int, outline: bool = True) -> Pixels:
+        image, drawn, _ = shape_image(self.seed, self.first + index, self.cue, self.cue_levels)
+        return Pixels(image, drawn)
 
 
 def shape_image(

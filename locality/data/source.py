@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from torch import Tensor
 
@@ -22,6 +23,12 @@ class Pixels:
     outline: Tensor | None = None  # 1×H×W bool
 
 
+class Reader(Protocol):
+    """Reads the pixels of image i; the outline only where it is asked for or costs nothing."""
+
+    def __call__(self, index: int, outline: bool = ...) -> Pixels: ...
+
+
 @dataclass(frozen=True, eq=False)
 class Source:
     """`classes` are WordNet ids (or names) by label; `faults` are images that were left out, with the reason."""
@@ -29,7 +36,7 @@ class Source:
     name: str
     manifest: Manifest
     classes: tuple[str, ...]
-    read: Callable[[int], Pixels]
+    read: Reader
     faults: tuple[Fault, ...] = ()
 
 
@@ -41,8 +48,8 @@ class FileReader:
     root: Root
     outline: Callable[[int], Tensor] | None = None
 
-    def __call__(self, index: int) -> Pixels:
-        return self._pixels(index, self.data(index))
+    def __call__(self, index: int, outline: bool = False) -> Pixels:
+        return self._pixels(index, self.data(index), outline)
 
     def data(self, index: int) -> bytes:
         """The file's bytes."""
@@ -58,7 +65,7 @@ class FileReader:
     def verify(self, index: int) -> str:
         """The file's sha256; DataError where the file, its hash, its pixels or its size are not what the manifest says."""
         data = self.data(index)
-        self._pixels(index, data)
+        self._pixels(index, data, outline=True)
         found = hashlib.sha256(data).hexdigest()
         image = self.manifest.images.iloc[index]
         expected = str(image["sha256"])
@@ -67,7 +74,7 @@ class FileReader:
             raise DataError.of([self.manifest.fault(index, "wrong hash", problem)])
         return found
 
-    def _pixels(self, index: int, data: bytes) -> Pixels:
+    def _pixels(self, index: int, data: bytes, outline: bool) -> Pixels:
         image = self.manifest.images.iloc[index]
         try:
             pixels = decode_image(data)
@@ -80,7 +87,9 @@ class FileReader:
                 f"{image['width']} × {image['height']}: use the original file"
             )
             raise DataError.of([self.manifest.fault(index, "wrong size", problem)])
+        if self.outline is None or not outline:
+            return Pixels(pixels)
         try:
-            return Pixels(pixels, None if self.outline is None else self.outline(index))
-        except (DataError, ValueError) as error:
+            return Pixels(pixels, self.outline(index))
+        except (DataError, ValueError, TypeError, OverflowError) as error:  # what strangers write into JSON
             raise DataError.of([self.manifest.fault(index, "bad outline", f"{image['path']!r}: {error}")]) from error

@@ -12,13 +12,15 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from locality.data.boxes import cut_boxes
 from locality.data.files import Root, open_root
-from locality.data.manifest import Manifest
+from locality.data.manifest import Entry, Manifest
 from locality.data.source import FileReader, Source
 from locality.types import DataError, Fault
 
 SIDE = 64
 TRAIN_PER_CLASS = 400
+INCLUSIVE = np.array([0, 0, 1, 1])
 SPLITS = ("train", "eval")
 LICENCE = "ImageNet terms of access"
 
@@ -35,8 +37,8 @@ def tiny_imagenet(path: str | Path, split: str = "eval") -> Source:
         _add_training_class(table, root, top, wnid, split)
     if split == "eval":
         _add_validation(table, root, top)
-    manifest, faults = table.manifest()
-    return Source("tiny-imagenet", manifest, classes, FileReader(manifest, root), tuple(root.faults() + faults))
+    manifest = Manifest.of(list(table.entries.values()), source="tiny-imagenet", licence=LICENCE)
+    return Source("tiny-imagenet", manifest, classes, FileReader(manifest, root), tuple(root.faults() + table.faults))
 
 
 def _top(root: Root) -> str:
@@ -62,55 +64,29 @@ class _Table:
 
     place: str
     labels: dict[str, int]
-    rows: list[tuple[str, str, str, int, tuple[float, float, float, float]]] = field(default_factory=list)
+    entries: dict[str, Entry] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
 
     def add(self, file: str, row: int, path: str, wnid: str, fields: list[str]) -> None:
         """One image with its box of inclusive pixels 0–63, or a fault."""
         image = PurePosixPath(path).stem
         place = f"{self.place}: {file}"
-        if wnid not in self.labels:
-            problem = f"class {wnid!r} of {image} is not in wnids.txt: use the official files"
-            self.faults.append(Fault(place, row, image, "unknown label", problem))
-            return
-        try:
-            x0, y0, x1, y1 = (float(int(value)) for value in fields)
-        except ValueError:
-            problem = f"{image} needs four whole numbers for its box, got {' '.join(fields)!r}"
-            self.faults.append(Fault(place, row, image, "bad box", problem))
-            return
-        if not (0 <= x0 <= x1 < SIDE and 0 <= y0 <= y1 < SIDE):
-            how = "has swapped corners" if x1 < x0 or y1 < y0 else "leaves the image"
-            problem = f"box ({x0:.0f}, {y0:.0f}, {x1:.0f}, {y1:.0f}) of {image} {how}: pixels run from 0 to {SIDE - 1}"
-            self.faults.append(Fault(place, row, image, "bad box", problem))
-            return
-        # Both corners of the file are pixels inside the box; ours is half-open.
-        self.rows.append((image, path, wnid, row, (x0, y0, x1 + 1, y1 + 1)))
 
-    def manifest(self) -> tuple[Manifest, list[Fault]]:
-        seen: set[str] = set()
-        kept = []
-        for row in self.rows:
-            if row[0] in seen:
-                problem = f"duplicate id {row[0]!r}: the photograph is listed twice"
-                self.faults.append(Fault(self.place, row[3], row[0], "duplicate id", problem))
-            else:
-                seen.add(row[0])
-                kept.append(row)
-        manifest = Manifest.of(
-            file=self.place,
-            ids=[row[0] for row in kept],
-            paths=[row[1] for row in kept],
-            labels=[self.labels[row[2]] for row in kept],
-            wnids=[row[2] for row in kept],
-            widths=np.full(len(kept), SIDE),
-            heights=np.full(len(kept), SIDE),
-            corners=np.array([row[4] for row in kept], dtype=np.float64),
-            rows=[row[3] for row in kept],
-            source="tiny-imagenet",
-            licence=LICENCE,
-        )
-        return manifest, self.faults
+        def fault(kind: str, problem: str) -> None:
+            self.faults.append(Fault(place, row, image, kind, problem))
+
+        if wnid not in self.labels:
+            return fault("unknown label", f"class {wnid!r} of {image} is not in wnids.txt: use the official files")
+        if image in self.entries:
+            return fault("duplicate id", f"duplicate id {image!r}: the photograph is listed twice")
+        if len(fields) != 4 or not all(re.fullmatch(r"-?\d{1,9}", value) for value in fields):
+            return fault("bad box", f"{image} needs four whole numbers for its box, got {' '.join(fields)!r}")
+        # Both corners of the file are pixels inside the box; ours is half-open.
+        corners, problem = cut_boxes(np.array([fields], dtype=np.float64) + INCLUSIVE, SIDE, SIDE)
+        if problem:
+            return fault("bad box", f"{problem}, of {image}; the file's own numbers run from 0 to {SIDE - 1}")
+        self.entries[image] = Entry(image, path, self.labels[wnid], wnid, SIDE, SIDE, corners, place, row)
+        return None
 
 
 def _add_training_class(table: _Table, root: Root, top: str, wnid: str, split: str) -> None:
@@ -118,7 +94,7 @@ def _add_training_class(table: _Table, root: Root, top: str, wnid: str, split: s
     lines = []
     for row, line in enumerate(_text(root, file).splitlines(), start=1):
         fields = line.split()
-        number = re.fullmatch(r"n\d+_(\d+)\.JPEG", fields[0]) if fields else None
+        number = re.fullmatch(r"n\d+_(\d{1,9})\.JPEG", fields[0]) if fields else None
         if number is None:
             problem = f"a line must start with a name like {wnid}_12.JPEG, got {line!r}"
             table.faults.append(Fault(f"{table.place}: {file}", row, "", "bad row", problem))
@@ -134,7 +110,7 @@ def _add_validation(table: _Table, root: Root, top: str) -> None:
     file = f"{top}val/val_annotations.txt"
     for row, line in enumerate(_text(root, file).splitlines(), start=1):
         fields = line.split()
-        if len(fields) < 2 or not re.fullmatch(r"val_\d+\.JPEG", fields[0]):
+        if len(fields) < 2 or not re.fullmatch(r"val_\d{1,9}\.JPEG", fields[0]):
             problem = f"a line must be `val_12.JPEG n01443537 x0 y0 x1 y1`, got {line!r}"
             table.faults.append(Fault(f"{table.place}: {file}", row, "", "bad row", problem))
             continue

@@ -63,7 +63,8 @@ def _tile(sample: Sample, cell: int) -> Image.Image:
     picture = picture.resize((max(1, round(picture.width * scale)), max(1, round(picture.height * scale))), how)
     draw = ImageDraw.Draw(picture)
     for box in sample.boxes:
-        corners = [box.x0 * scale, box.y0 * scale, box.x1 * scale - 1, box.y1 * scale - 1]
+        x0, y0 = box.x0 * scale, box.y0 * scale
+        corners = [x0, y0, max(x0, box.x1 * scale - 1), max(y0, box.y1 * scale - 1)]
         draw.rectangle(corners, outline=(0, 0, 0), width=3)
         draw.rectangle(corners, outline=BOX_COLOUR, width=2)
     return picture

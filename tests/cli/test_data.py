@@ -20,6 +20,15 @@ def locality(*arguments: object, **environment: str) -> subprocess.CompletedProc
     return subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | environment)
 
 
+HEADER = "id,path,sha256,label,wnid,x0,y0,x1,y1,width,height,source,licence\n"
+CURSOR = "a,b,,0,n1,1,1,\x1b[2J5x,2,9,9,test,CC0\n"
+
+
+def _written(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
 def test_version_and_help() -> None:
     assert locality("--version").stdout.startswith("locality 0.")
     for words in ([], ["data"], ["data", "check"], ["data", "build"], ["data", "get"], ["data", "list"], ["data", "show"]):
@@ -34,7 +43,9 @@ def test_mistakes_are_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
         (["check", tmp_path], "is a folder, a manifest is a CSV file"),
         (["get", "cifar"], "`cifar` cannot be fetched"),
         (["get", "imagenet"], "needs an account"),
-        (["check", "photos", "--boxes", "x"], "no such option"),
+        (["check", "photos", "--boxes", "x"], "`photos` has no option boxes"),
+        (["check", _written(tmp_path / "empty.csv", HEADER)], "there is no image in it"),
+        (["show", _written(tmp_path / "x.csv", HEADER + CURSOR), "--out", tmp_path / "x.png"], "not a number"),
     ]:
         done = locality("data", *words)
         assert done.returncode == 2, done
@@ -42,6 +53,7 @@ def test_mistakes_are_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
         assert done.stderr.startswith("locality: ")
         assert done.stderr.count("\n") == 1
         assert "Traceback" not in done.stderr
+        assert "\x1b" not in done.stderr
 
 
 def test_list_names_every_source_and_where_it_is(tmp_path: Path) -> None:

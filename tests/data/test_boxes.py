@@ -47,6 +47,10 @@ def test_union_area_of_whole_pixels_is_what_the_mask_counts(corners: list[tuple[
     assert union_area(box_array(found)) == box_mask(found, 20, 20).sum()
 
 
+def test_a_box_of_any_size_is_masked() -> None:
+    assert box_mask([Box(0, 0, 1e19, 1)], 2, 2)[0].int().tolist() == [[1, 1], [0, 0]]
+
+
 def test_union_areas_of_many_images() -> None:
     corners = np.array([[0, 0, 2, 2], [0, 0, 2, 2], [1, 1, 3, 3], [0, 0, 1, 1], [4, 4, 5, 6]], dtype=float)
     assert union_areas(corners, np.array([0, 1, 3, 3, 5])).tolist() == [4, 7, 0, 3]

@@ -47,6 +47,12 @@ def test_photographs_inside_packages_can_be_found_again(tmp_path: Path) -> None:
     assert again[6].boxes == photos[6].boxes
 
 
+def test_a_manifest_is_called_csv(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"must end in \.csv"):
+        build_manifest(load_dataset("shapes", count=10), tmp_path / "shapes")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_bad_file_stops_the_build_or_is_left_out(small_tiny_imagenet: Path, tmp_path: Path) -> None:
     (small_tiny_imagenet / "tiny-imagenet-200/val/images/val_1.JPEG").write_bytes(b"\xff\xd8\xff")
     data = load_dataset(f"tiny-imagenet:{small_tiny_imagenet}", max_box_share=None)

@@ -105,6 +105,21 @@ def test_a_tar_that_climbs_is_refused(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["evil.tgz"]
 
 
+def test_a_damaged_tar_is_refused_wherever_the_damage_is(tmp_path: Path) -> None:
+    tar_of(tmp_path / "toy.tgz", **{f"file{n}": "text " * n for n in range(50)})
+    good = (tmp_path / "toy.tgz").read_bytes()
+    # The first bytes hold the name that was packed, which nothing depends on.
+    for place in [*range(60, len(good), 97), len(good) - 1, len(good) - 6]:
+        damaged = bytearray(good)
+        damaged[place] ^= 0xFF
+        (tmp_path / "toy.tgz").write_bytes(damaged)
+        with pytest.raises(DataError, match="cannot be unpacked"):
+            unpack_tar(tmp_path / "toy.tgz", tmp_path / "out")
+    (tmp_path / "toy.tgz").write_bytes(good)
+    unpack_tar(tmp_path / "toy.tgz", tmp_path / "out")
+    assert (tmp_path / "out").stat().st_mode & 0o777 == 0o755
+
+
 def test_the_real_table_names_every_loader() -> None:
     assert {entry.source for entry in cache.FETCHABLE.values()} == {"tiny-imagenet", "imagenet", "coco"}
     for entry in cache.FETCHABLE.values():

@@ -101,9 +101,13 @@ def test_run_lengths_that_do_not_add_up_are_refused() -> None:
         ({"bbox": [2, 1, 80, 6]}, "bad box", "leaves the image of 20 × 10"),
         ({"bbox": [2, 1, 0, 6]}, "bad box", "empty"),
         ({"bbox": [2, 1, -4, 6]}, "bad box", "empty"),
-        ({"bbox": [2, 1, float("nan"), 6]}, "bad box", "not a number"),
+        ({"bbox": [2, 1, float("nan"), 6]}, "bad box", "four numbers"),
+        ({"bbox": [2, 1, 10**400, 6]}, "bad box", "four numbers"),
+        ({"bbox": [20, 1, 0.5, 6]}, "bad box", "leaves the image"),
+        ({"category_id": [1]}, "unknown label", "[1]"),
         ({"bbox": [2, 1]}, "bad box", "[x, y, width, height]"),
         ({"bbox": None}, "bad box", "[x, y, width, height]"),
+        ({"bbox": ["2", 1, 3, 4]}, "bad box", "[x, y, width, height]"),
         ({"category_id": 99}, "unknown label", "99"),
     ],
 )
@@ -131,6 +135,68 @@ def test_a_duplicate_image_is_named(content: dict[str, Any], place: Callable[...
     assert [fault.kind for fault in coco(images, boxes=boxes).faults] == ["duplicate id"]
 
 
+@pytest.mark.parametrize("outline", [5, {"counts": 5}, {"counts": [None]}, [{"a": 1}], [[1, 2, 3]], "text"])
+def test_outlines_of_strange_types_are_faults(
+    content: dict[str, Any], place: Callable[..., tuple[Path, Path]], outline: object
+) -> None:
+    content["annotations"][0]["segmentation"] = outline
+    images, boxes = place(content)
+    with pytest.raises(DataError, match=r"instances\.json: '1.png'"):
+        load_dataset(f"coco:{images}", boxes=boxes, region="object")[0]
+
+
+@pytest.mark.parametrize(
+    ("key", "item", "words"),
+    [
+        ("images", None, "images[3] needs a whole number"),
+        ("images", {"id": "7"}, "images[3] needs a whole number"),
+        ("images", {"id": float("nan")}, "images[3] needs a whole number"),
+        ("annotations", None, "annotations[5] needs the `image_id`"),
+        ("annotations", {"image_id": 99, "category_id": 17, "bbox": [0, 0, 1, 1]}, "annotations[5] needs the `image_id`"),
+        ("annotations", {"image_id": "1", "category_id": 17, "bbox": [0, 0, 1, 1]}, "annotations[5] needs the `image_id`"),
+    ],
+)
+def test_entries_of_strange_types_are_faults(
+    content: dict[str, Any], place: Callable[..., tuple[Path, Path]], key: str, item: object, words: str
+) -> None:
+    content[key].append(item)
+    images, boxes = place(content)
+    source = coco(images, boxes=boxes)
+    assert [words in str(fault) for fault in source.faults] == [True]
+    assert len(source.manifest) == 2
+
+
+@pytest.mark.parametrize("item", [None, {}, {"id": "one", "name": "x"}, {"id": 5}, {"id": 5, "name": 7}])
+def test_categories_of_strange_types_are_an_error(
+    content: dict[str, Any], place: Callable[..., tuple[Path, Path]], item: object
+) -> None:
+    content["categories"].append(item)
+    images, boxes = place(content)
+    with pytest.raises(DataError, match=r"categories\[2\] needs"):
+        coco(images, boxes=boxes)
+
+
+def test_ids_may_be_written_as_floats(content: dict[str, Any], place: Callable[..., tuple[Path, Path]]) -> None:
+    content["images"][0]["id"] = 1.0
+    images, boxes = place(content)
+    assert len(coco(images, boxes=boxes).manifest) == 2
+
+
+def test_files_of_one_name_in_several_folders(tmp_path: Path, write_image: WriteImage) -> None:
+    for number, folder in enumerate("ab"):
+        write_image(tmp_path / f"images/{folder}/1.png", 20, 10, seed=number)
+    content = {"categories": [{"id": 1, "name": "traffic light"}], "annotations": [], "images": []}
+    for number, name in enumerate(["a/1.png", "1.png", "b/1.png"]):
+        content["images"].append({"id": number, "file_name": name, "width": 20, "height": 10})
+        content["annotations"].append({"image_id": number, "category_id": 1, "bbox": [1, 1, 5, 5]})
+    (tmp_path / "c.json").write_text(json.dumps(content))
+    source = coco(tmp_path / "images", boxes=tmp_path / "c.json")
+    assert source.manifest.images["path"].tolist() == ["a/1.png", "b/1.png"]
+    assert [fault.kind for fault in source.faults] == ["bad name"]
+    assert source.classes == ("coco:traffic_light",)  # a space would stand between two accepted classes
+    assert coco(tmp_path / "images/a", boxes=tmp_path / "c.json").manifest.images["path"].tolist()[1] == "1.png"
+
+
 def test_wrong_files_say_what_to_pass(
     content: dict[str, Any], place: Callable[..., tuple[Path, Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,11 +214,12 @@ def test_wrong_files_say_what_to_pass(
         with pytest.raises(DataError, match=word):
             coco(images, boxes=given_boxes)
     with pytest.raises(DataError, match="`categories` bird not in"):
-        coco(images, boxes=boxes, categories=["bird"])
+        coco(images, boxes=boxes, categories="bird")
 
 
 def test_a_bad_outline_is_named_when_it_is_read(content: dict[str, Any], place: Callable[..., tuple[Path, Path]]) -> None:
     content["annotations"][0]["segmentation"] = {"size": [10, 20], "counts": [3]}
     images, boxes = place(content)
     with pytest.raises(DataError, match=r"instances\.json: '1.png': run lengths do not add up"):
-        load_dataset(f"coco:{images}", boxes=boxes)[0]
+        load_dataset(f"coco:{images}", boxes=boxes, region="object")[0]
+    assert load_dataset(f"coco:{images}", boxes=boxes)[0].mask.sum() == 48  # boxes do not need outlines

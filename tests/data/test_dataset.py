@@ -1,4 +1,7 @@
+import multiprocessing
+import os
 import pickle
+import shutil
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +10,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from locality import Box, DataError, ModelSpec, load_dataset, stack
+from locality import Box, DataError, ImageDataset, ModelSpec, load_dataset, stack
 from locality.data.dataset import SOURCES
 
 WriteCsv = Callable[..., Path]
@@ -121,10 +124,73 @@ def test_root_says_where_the_files_are(manifest: Path, tmp_path: Path) -> None:
 
 
 def test_nothing_left_is_an_error(write_csv: WriteCsv) -> None:
-    with pytest.raises(DataError, match=r"no image of data can be used .1 with a box of 80% or more"):
+    with pytest.raises(DataError, match=r"no image of data is left .1 with a box of 80% or more"):
         load_dataset(str(write_csv({"x0": 0, "y0": 0, "x1": 20, "y1": 10})))
     with pytest.raises(DataError, match="it is empty"):
         load_dataset(str(write_csv()))
+
+
+def test_what_is_skipped_is_named_even_if_nothing_is_left(write_csv: WriteCsv) -> None:
+    with pytest.raises(DataError, match=r"1 that cannot be used.; the first: .*row 2: file 'a.png' is missing") as caught:
+        load_dataset(str(write_csv({})), skip_bad=True)
+    assert len(caught.value.faults) == 1
+
+
+def test_a_box_of_exactly_the_share_is_left_out(write_csv: WriteCsv) -> None:
+    path = write_csv({"x0": 0, "y0": 0, "x1": 16, "y1": 10}, {"id": "b", "x0": 0, "y0": 0, "x1": 15.9, "y1": 10})
+    assert load_dataset(path).manifest.images["id"].tolist() == ["b"]
+
+
+def test_a_box_without_a_pixel_is_left_out(write_csv: WriteCsv) -> None:
+    sliver = {"x0": 3.6, "x1": 4.4, "y0": 0, "y1": 10}
+    data = load_dataset(write_csv({} | sliver, {"id": "b"}))
+    assert data.manifest.images["id"].tolist() == ["b"]
+    assert data.left_out == {"with nothing left of their box": 1}
+    # Fitted to a model, the crop may leave less than a pixel of a box.
+    wide = {"width": 320, "height": 256, "y0": 0, "y1": 256, "x0": 0}
+    spec = ModelSpec("m")
+    with pytest.raises(DataError, match="1 with nothing left of their box"):
+        load_dataset(write_csv(wide | {"x1": 48.4}), spec=spec)
+    assert len(load_dataset(write_csv(wide | {"x1": 48.6}), spec=spec)) == 1
+
+
+def test_the_seed_draws_the_choice(write_csv: WriteCsv) -> None:
+    path = write_csv(*({"id": f"i{n}"} for n in range(50)))
+    chosen = [load_dataset(path, limit=5, seed=seed).manifest.images["id"].tolist() for seed in (0, 0, 1)]
+    assert chosen[0] == chosen[1] != chosen[2]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"max_box_share": 80}, "`max_box_share` must be a share"),
+        ({"region": "objekt"}, "`region` must be 'box' or 'object'"),
+        ({"split": "banana"}, "`split` must be one of eval, train"),
+        ({"colour": 3}, "has no option colour: it has root"),
+    ],
+)
+def test_bad_options_are_named(write_csv: WriteCsv, options: dict[str, object], words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        load_dataset(write_csv({}), **options)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="pass `photos` alone"):
+        load_dataset("photos:/nonsense")
+
+
+def test_a_forked_reader_has_its_own_place_in_the_zip(small_tiny_imagenet: Path) -> None:
+    place = shutil.make_archive(str(small_tiny_imagenet / "tiny"), "zip", small_tiny_imagenet, "tiny-imagenet-200")
+    data = load_dataset(f"tiny-imagenet:{place}", max_box_share=None)
+    data[0]
+    root = data.source.read.root  # type: ignore[attr-defined]
+    parent = os.getpid()
+    assert set(root._opened) == {parent}
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.apply(_opened_in, (data,)) != parent
+
+
+def _opened_in(data: ImageDataset) -> int:
+    data[1]
+    (process,) = data.source.read.root._opened  # type: ignore[attr-defined]
+    return int(process)
 
 
 def test_unknown_names_list_the_known() -> None:

@@ -1,3 +1,4 @@
+import os
 import pickle
 import zipfile
 from pathlib import Path
@@ -54,6 +55,44 @@ def test_entries_that_climb_are_listed_and_not_read(tmp_path: Path) -> None:
     assert root.names() == ["good.txt"]
     assert [fault.kind for fault in root.faults()] == ["unsafe path"]
     assert "climbs out" in str(root.faults()[0])
+
+
+def test_entries_with_backslashes_are_listed(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        archive.writestr("folder\\a.txt", "a")
+    assert [fault.kind for fault in open_root(tmp_path / "x.zip").faults()] == ["bad name"]
+
+
+def test_links_in_a_circle_end(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a")
+    for name in ("here", "there"):
+        (tmp_path / name).symlink_to(tmp_path)
+    assert open_root(tmp_path).names() == ["a.txt"]
+
+
+def test_a_file_name_that_is_no_text_is_a_fault(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a")
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.txt")).write_text("b")
+    root = open_root(tmp_path)
+    assert root.names() == ["a.txt"]
+    assert [fault.kind for fault in root.faults()] == ["bad name"]
+
+
+@pytest.mark.parametrize("how", [zipfile.ZIP_LZMA, zipfile.ZIP_DEFLATED])
+def test_damage_anywhere_in_a_zip_is_one_error(tmp_path: Path, how: int) -> None:
+    with zipfile.ZipFile(tmp_path / "x.zip", "w", how) as archive:
+        archive.writestr("a.txt", bytes(range(256)) * 40)
+    good = (tmp_path / "x.zip").read_bytes()
+    for place in range(0, len(good), 7):
+        damaged = bytearray(good)
+        damaged[place] ^= 0x55
+        (tmp_path / "y.zip").write_bytes(damaged)
+        try:
+            root = open_root(tmp_path / "y.zip")
+            root.names()
+            root.read("a.txt")
+        except (DataError, FileNotFoundError):
+            pass
 
 
 def test_what_is_neither_folder_nor_zip(tmp_path: Path) -> None:

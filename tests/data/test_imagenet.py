@@ -1,3 +1,4 @@
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -60,7 +61,7 @@ def test_kaggle_csv_gives_the_same(folder: Path) -> None:
         "ILSVRC2012_val_00009999,n00000000 a b c d\n"  # a photograph that is not here is not looked at
     )
     one, other = (imagenet(folder / "images", boxes=folder / name) for name in ("xml", "LOC_val_solution.csv"))
-    assert other.faults == ()
+    assert [(fault.kind, fault.row) for fault in other.faults] == [("no image", 5)]
     order = np.argsort(other.manifest.images["id"].to_numpy())
     assert np.array_equal(one.manifest.corners, other.manifest.take(order).corners)
 
@@ -84,6 +85,7 @@ def test_imagenette_folders_and_scaled_boxes(tmp_path: Path, write_image: WriteI
         (xml((5, 5, 60, 25)), "bad box", "leaves the image of 40 × 30"),
         (xml((20, 5, 5, 25)), "bad box", "swapped"),
         (xml((5, 5, 5, 25)), "bad box", "empty"),
+        (xml((40, 5, 40.9, 25)), "bad box", "leaves the image"),
         (xml((5, 5, "nan", 25)), "bad box", "not a number"),
         (xml((5, 5, "", 25)), "bad box", "not a number"),
         (xml(), "bad XML", "no object"),
@@ -124,7 +126,7 @@ def test_bad_xml_is_named_and_costs_one_photograph(folder: Path, content: str, k
         (f"ILSVRC2012_val_00000001,{TENCH} 5 5 20 x", "bad box", "groups of"),
         ("ILSVRC2012_val_00000001,", "bad box", "groups of"),
         (f"ILSVRC2012_val_00000001,{TENCH} 5 5 20 20 {SPRINGER} 1 1 9 9", "unknown label", "several classes"),
-        ("ILSVRC2012_val_00000001", "bad row", "2 fields"),
+        ("ILSVRC2012_val_00000001", "bad row", "a comma"),
         (f"ILSVRC2012_val_00000002,{TENCH} 5 5 20 20", "duplicate id", "annotated before"),
     ],
 )
@@ -140,6 +142,37 @@ def test_photographs_without_boxes_are_counted_not_refused(folder: Path) -> None
     (folder / "xml/val/ILSVRC2012_val_00000001.xml").unlink()
     data = load_dataset(f"imagenet:{folder / 'images'}", boxes=folder / "xml")
     assert data.left_out["without a box"] == 1
+
+
+def test_boxes_without_photographs_are_counted(folder: Path) -> None:
+    (folder / "xml/val/other.xml").write_text("not even XML")
+    data = load_dataset(f"imagenet:{folder / 'images'}", boxes=folder / "xml")
+    assert data.left_out["with boxes but no file"] == 1
+
+
+def test_a_zip_with_a_folder_on_top_keeps_its_splits_apart(tmp_path: Path, write_image: WriteImage) -> None:
+    for split, number in (("val", 1), ("train", 2)):
+        write_image(tmp_path / f"data/imagenette2-320/{split}/{TENCH}/{TENCH}_{number}.JPEG", 40, 30, form="JPEG")
+        (tmp_path / f"{TENCH}_{number}.xml").write_text(xml((1, 1, 9, 9)))
+    place = shutil.make_archive(str(tmp_path / "toy"), "zip", tmp_path / "data")
+    for root in (place, tmp_path / "data"):
+        ids = [imagenet(root, split, boxes=tmp_path).manifest.images["id"].tolist() for split in ("eval", "train")]
+        assert ids == [[f"{TENCH}_1"], [f"{TENCH}_2"]]
+
+
+def test_a_damaged_zip_entry_is_a_fault(folder: Path) -> None:
+    place = Path(shutil.make_archive(str(folder / "images"), "zip", folder / "images"))
+    data = bytearray(place.read_bytes())
+    data[100:140] = bytes(40)
+    place.write_bytes(data)
+    kinds = {fault.kind for fault in imagenet(place, boxes=folder / "xml").faults}
+    assert kinds == {"bad image"}
+
+
+def test_an_endless_width_is_ignored(folder: Path) -> None:
+    file = folder / "xml/val/ILSVRC2012_val_00000001.xml"
+    file.write_text(file.read_text().replace("<width>40<", "<width>inf<"))
+    assert imagenet(folder / "images", boxes=folder / "xml").faults == ()
 
 
 def test_a_rounded_overhang_is_cut(folder: Path) -> None:

@@ -72,6 +72,12 @@ def test_a_picture_that_claims_too_many_pixels_is_not_decoded() -> None:
             read(header)
 
 
+def test_a_picture_too_thin_to_be_resized_is_refused() -> None:
+    for data in (b"P6 4000 1 255\n" + bytes(12000), encoded(Image.new("L", (1, 200)))):
+        with pytest.raises(DataError, match="too thin"):
+            decode_image(data)
+
+
 def test_size_comes_from_the_header_alone() -> None:
     data = encoded(Image.fromarray(np.stack([RAMP] * 3, axis=-1)))
     assert image_size(io.BytesIO(data[:60])) == (25, 20)

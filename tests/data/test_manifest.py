@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from locality.data.manifest import Manifest, read_manifest, write_manifest
+from locality.data.manifest import Entry, Manifest
+from locality.data.manifest_csv import read_manifest, write_manifest
 from locality.types import DataError
 
 WriteCsv = Callable[..., Path]
@@ -31,19 +32,12 @@ def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, 
     corners = generator.uniform(0, 50, (sum(counts), 4))
     corners[:, 2:] = corners[:, :2] + generator.uniform(0.01, 49, (sum(counts), 2))
     number = len(counts)
-    manifest = Manifest.of(
-        file="m",
-        ids=[f'image, "{i}"' for i in range(number)],
-        paths=[f"folder/ünï {i}.png" for i in range(number)],
-        labels=list(range(number)),
-        wnids=[f"n{i:08d}" for i in range(number)],
-        widths=[100] * number,
-        heights=[100] * number,
-        corners=corners,
-        counts=counts,
-        source="test",
-        licence="CC0",
-    )
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    entries = [
+        Entry(f'image, "{i}"', f"folder/ünï {i}.png", i, f"n{i:08d}", 100, 100, corners[starts[i] : starts[i + 1]])
+        for i in range(number)
+    ]
+    manifest = Manifest.of(entries, source="test", licence="CC0")
     path = tmp_path_factory.mktemp("manifest") / "m.csv"
     write_manifest(path, manifest)
     found, faults = read_manifest(path)
@@ -72,7 +66,7 @@ def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, 
         ({"label": 1.5}, "unknown label", "whole number"),
         ({"label": 99999999999}, "unknown label", "whole number"),
         ({"wnid": ""}, "unknown label", "`wnid`"),
-        ({"wnid": "n00000009"}, "unknown label", "n01443537 before"),
+        ({"wnid": "n00000009"}, "unknown label", "with n01443537 before"),
         ({"width": 0}, "bad size", "`width`"),
         ({"height": "tall"}, "bad size", "`height`"),
         ({"id": ""}, "bad row", "`id`"),
@@ -82,7 +76,8 @@ def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, 
         ({"path": "C:\\b.png"}, "unsafe path", "leaves"),
         ({"path": "\\\\host\\b.png"}, "unsafe path", "leaves"),
         ("b,c,d", "bad row", "13 fields, got 3"),
-        ("", "bad row", "13 fields, got 0"),
+        ({"width": 20_000}, "bad size", "photograph"),
+        ({"label": 5}, "unknown label", "`wnid` n01443537 goes with 5 here and with 0 before"),
     ],
 )
 def test_a_bad_row_is_named_and_only_its_image_lost(write_csv: WriteCsv, row: object, kind: str, word: str) -> None:
@@ -116,6 +111,25 @@ def test_one_bad_box_takes_its_whole_image_out(write_csv: WriteCsv) -> None:
     manifest, faults = read_manifest(write_csv({}, {"id": "b"}, {"x1": 99}))
     assert manifest.images["id"].tolist() == ["b"]
     assert len(faults) == 1
+
+
+def test_a_short_row_takes_its_whole_image_out(write_csv: WriteCsv) -> None:
+    manifest, faults = read_manifest(write_csv({}, {"id": "b"}, "a,a.png,,0,n01443537,1,1,2,2,20,10,test"))
+    assert manifest.images["id"].tolist() == ["b"]
+    assert [fault.image for fault in faults] == ["a"]
+
+
+def test_empty_lines_and_capital_hashes_are_no_faults(write_csv: WriteCsv) -> None:
+    manifest, faults = read_manifest(write_csv({"sha256": "AB" * 32}, "", {"id": "b"}, "", ""))
+    assert faults == []
+    assert manifest.images["row"].tolist() == [2, 4]
+    assert manifest.images["sha256"][0] == "ab" * 32
+
+
+def test_too_many_boxes_are_a_fault_not_a_memory_hog(write_csv: WriteCsv) -> None:
+    manifest, faults = read_manifest(write_csv(*({"x0": n / 1000} for n in range(1001)), {"id": "b"}))
+    assert ["1,001 boxes" in str(fault) for fault in faults] == [True]
+    assert manifest.images["id"].tolist() == ["b"]
 
 
 def test_a_byte_order_mark_and_another_order_of_columns_are_read(tmp_path: Path) -> None:
@@ -165,7 +179,7 @@ def test_blocks_do_not_show(write_csv: WriteCsv, monkeypatch: pytest.MonkeyPatch
     rows = [{"id": f"i{n // 2}", "x0": n % 2, "x1": 5 if n != 7 else 99} for n in range(40)]
     path = write_csv(*rows)
     whole, faults = read_manifest(path)
-    monkeypatch.setattr("locality.data.manifest.BLOCK", 3)
+    monkeypatch.setattr("locality.data.manifest_csv.BLOCK", 3)
     pieces, piece_faults = read_manifest(path)
     assert faults == piece_faults
     assert np.array_equal(whole.corners, pieces.corners)

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from locality.data.manifest import Manifest
+from locality.data.manifest import Entry, Manifest
 from locality.data.selection import box_shares, even_order
 from locality.types import ModelSpec
 
@@ -41,18 +41,12 @@ def test_another_seed_draws_others() -> None:
 
 
 def test_shares_are_of_what_the_model_sees() -> None:
-    manifest = Manifest.of(
-        file="m",
-        ids=["a", "b", "c"],
-        labels=[0, 0, 0],
-        wnids=["n0"] * 3,
-        widths=[200, 200, 100],
-        heights=[100, 100, 100],
-        corners=np.array([[0, 0, 40, 100], [50, 0, 150, 100], [0, 0, 50, 100], [25, 0, 75, 100]], dtype=float),
-        counts=[1, 1, 2],
-        source="test",
-        licence="",
-    )
+    boxes = [[[0, 0, 40, 100]], [[50, 0, 150, 100]], [[0, 0, 50, 100], [25, 0, 75, 100]]]
+    entries = [
+        Entry(name, "", 0, "n0", width, 100, np.array(found, dtype=float))
+        for name, width, found in zip("abc", (200, 200, 100), boxes, strict=True)
+    ]
+    manifest = Manifest.of(entries, source="test", licence="")
     assert box_shares(manifest, None).tolist() == [0.2, 0.5, 0.75]
     # The crop shows columns 50 to 150 of the wide images: the first box is gone, the second fills the view.
     assert box_shares(manifest, ModelSpec("m", (100, 100), 100)).tolist() == [0, 1, 0.75]

@@ -94,11 +94,13 @@ def test_no_shape_fills_its_image() -> None:
     assert 0.05 < min(shares) < max(shares) < 0.5
 
 
-@pytest.mark.parametrize("options", [{"cue": "loud"}, {"split": "test"}, {"count": 0}])
+@pytest.mark.parametrize(
+    "options", [{"cue": "loud"}, {"split": "test"}, {"count": 0}, {"count": 10**7}, {"seed": -1}, {"seed": 2**64}]
+)
 def test_bad_options_are_named(options: dict[str, object]) -> None:
     with pytest.raises(DataError, match=f"`{next(iter(options))}` of shapes"):
         shapes(**options)  # type: ignore[arg-type]
-    with pytest.raises(DataError, match="no such option"):
+    with pytest.raises(DataError, match="`shapes` has no option colour: it has count, cue"):
         load_dataset("shapes", colour="red")
 
 

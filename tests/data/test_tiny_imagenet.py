@@ -71,7 +71,7 @@ def test_bad_lines_are_named(small_tiny_imagenet: Path, new: str, kind: str, wor
 def test_a_missing_file_names_file_and_row(small_tiny_imagenet: Path) -> None:
     (small_tiny_imagenet / "tiny-imagenet-200/val/images/val_2.JPEG").unlink()
     data = load_dataset(f"tiny-imagenet:{small_tiny_imagenet}", max_box_share=None)
-    with pytest.raises(DataError, match=r"row 3: file '.*val_2.JPEG' is missing"):
+    with pytest.raises(DataError, match=r"val/val_annotations\.txt, row 3: file '.*val_2.JPEG' is missing"):
         data[6]
     good = load_dataset(f"tiny-imagenet:{small_tiny_imagenet}", max_box_share=None, skip_bad=True)
     assert len(good) == 6

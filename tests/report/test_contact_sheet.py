@@ -15,6 +15,12 @@ def test_boxes_are_drawn_where_they_are() -> None:
     assert (tile[5, 5] == 128).all()
 
 
+def test_a_tiny_box_in_a_large_image_is_drawn() -> None:
+    sample = Sample("a", torch.zeros(3, 800, 1000), 0, (Box(500, 400, 502, 402),), torch.zeros(1, 800, 1000).bool())
+    sheet = np.asarray(contact_sheet([SheetRow("t", [sample], ["thing"])], cell=100))
+    assert (sheet == BOX_COLOUR).all(-1).any()
+
+
 def test_rows_wrap() -> None:
     data = load_dataset("shapes", count=10)
     samples = [data[index] for index in range(7)]
