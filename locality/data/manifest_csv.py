@@ -24,7 +24,7 @@ COLUMNS = ("id", "path", "sha256", "label", "wnid", "x0", "y0", "x1", "y1", "wid
 TEXT = ("id", "path", "sha256", "wnid", "source", "licence")
 NUMBERS = ("label", "x0", "y0", "x1", "y1", "width", "height")
 PER_IMAGE = ("path", "sha256", "wnid", "label", "width", "height", "source", "licence")  # the same in all rows of an image
-BLOCK = 16_384
+BLOCK = 4_096
 MAX_LABEL = 1_000_000
 MAX_SIDE = 1_000_000
 Block = tuple[list[int], dict[str, tuple[str, ...]]]  # line numbers, and the fields of those lines by column
@@ -228,7 +228,8 @@ def _conflicts(
 ) -> NDArray[np.bool_]:
     """Rows in which `key` goes with another `value` than at its first use: one label is one class, one class one label."""
     values = {name: rows[name].to_numpy() for name in ("label", "wnid")}
-    values["wnid"] = rows["wnid"].str.split().str[0].to_numpy()
+    codes, wnids = pd.factorize(rows["wnid"])
+    values["wnid"] = np.array([(wnid.split() or [""])[0] for wnid in wnids], dtype=object)[codes]
     good = np.flatnonzero(~bad)
     codes, _ = pd.factorize(values[key][good])
     expected = values[value].copy()
