@@ -9,6 +9,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from locality.attribution import AGI as AGI
+    from locality.attribution import BIG as BIG
+    from locality.attribution import BSM as BSM
+    from locality.attribution import IG as IG
+    from locality.attribution import METHODS as METHODS
+    from locality.attribution import SM as SM
+    from locality.attribution import InputXGradient as InputXGradient
+    from locality.attribution import SmoothGrad as SmoothGrad
+    from locality.attribution import attribute_all as attribute_all
+    from locality.boundary import SEARCHES as SEARCHES
+    from locality.boundary import find_boundary as find_boundary
     from locality.data.boxes import box_mask as box_mask
     from locality.data.boxes import box_share as box_share
     from locality.data.dataset import ImageDataset as ImageDataset
@@ -32,6 +43,17 @@ __version__ = "0.1.0"
 
 # Public name → the module that has it.
 _HOMES = {
+    "AGI": "locality.attribution",
+    "BIG": "locality.attribution",
+    "BSM": "locality.attribution",
+    "IG": "locality.attribution",
+    "InputXGradient": "locality.attribution",
+    "METHODS": "locality.attribution",
+    "SM": "locality.attribution",
+    "SmoothGrad": "locality.attribution",
+    "attribute_all": "locality.attribution",
+    "SEARCHES": "locality.boundary",
+    "find_boundary": "locality.boundary",
     "box_mask": "locality.data.boxes",
     "box_share": "locality.data.boxes",
     "ImageDataset": "locality.data.dataset",

@@ -10,8 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
+# Small nets gain nothing from several threads and lose much where the machine is busy.
+torch.set_num_threads(1)
 HEADER = "id,path,sha256,label,wnid,x0,y0,x1,y1,width,height,source,licence"
 
 

@@ -1,0 +1,80 @@
+"""Which pixels a model relies on: SM, IG, BSM, BIG and more, as pure functions and in Captum's calling convention."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from locality.attribution.agi import adversarial_gradient_integration as adversarial_gradient_integration
+from locality.attribution.boundary_based import boundary_integrated_gradients as boundary_integrated_gradients
+from locality.attribution.boundary_based import boundary_saliency as boundary_saliency
+from locality.attribution.captum_backend import CaptumMethod as CaptumMethod
+from locality.attribution.captum_backend import check_name
+from locality.attribution.classes import AGI as AGI
+from locality.attribution.classes import BIG as BIG
+from locality.attribution.classes import BSM as BSM
+from locality.attribution.classes import IG as IG
+from locality.attribution.classes import SM as SM
+from locality.attribution.classes import InputXGradient as InputXGradient
+from locality.attribution.classes import SmoothGrad as SmoothGrad
+from locality.attribution.explain import explain as explain
+from locality.attribution.integrated import integrated_gradients as integrated_gradients
+from locality.attribution.saliency import input_x_gradient as input_x_gradient
+from locality.attribution.saliency import saliency_map as saliency_map
+from locality.attribution.smooth import smooth_gradient as smooth_gradient
+from locality.attribution.together import attribute_all as attribute_all
+from locality.model_calls import Model
+
+METHODS: dict[str, type] = {
+    "SM": SM,
+    "InputXGradient": InputXGradient,
+    "IG": IG,
+    "BSM": BSM,
+    "BIG": BIG,
+    "SmoothGrad": SmoothGrad,
+    "AGI": AGI,
+}
+Factory = Callable[..., Any]  # model ↦ something with attribute(inputs, target=…)
+
+
+class FunctionMethod:
+    """A function (model, images, target) → maps in the form of the other methods."""
+
+    def __init__(self, model: Model, function: Callable[..., Tensor], **options: Any) -> None:
+        self.model, self.function, self.options = model, function, options
+
+    def attribute(self, inputs: Tensor, target: Any = None, **options: Any) -> Tensor:
+        return self.function(self.model, inputs, target, **(self.options | options))
+
+
+def method(name: str | type | Callable[..., Any]) -> Factory:
+    """What makes an explainer out of a model: a name in METHODS, `captum:NAME[@layer]`, a class, or a function.
+
+    A class (or a `functools.partial` of one) is given back as it is; any other callable is taken as a function
+    (model, images, target) → maps.
+
+    >>> method("BIG").__name__
+    'BIG'
+    >>> method("captum:DeepLift").keywords
+    {'name': 'DeepLift', 'layer': None}
+    """
+    if not isinstance(name, str):
+        made = name.func if isinstance(name, functools.partial) else name
+        if isinstance(made, type):
+            return name
+        if callable(name):
+            return functools.partial(FunctionMethod, function=name)
+        raise TypeError(f"`method` must be a name, a class or a function, got {type(name).__name__}")
+    if name in METHODS:
+        return METHODS[name]
+    if name.startswith("captum:"):
+        kind, _, layer = name.removeprefix("captum:").partition("@")
+        check_name(kind, layer or None)
+        return functools.partial(CaptumMethod, name=kind, layer=layer or None)
+    near = difflib.get_close_matches(name.lower(), [known.lower() for known in METHODS], 1, 0.4)
+    hint = "".join(f": did you mean {known}?" for known in METHODS if near == [known.lower()])
+    raise ValueError(f"`method` must be one of {', '.join(METHODS)} or captum:NAME, got {name!r}{hint}")

@@ -1,0 +1,66 @@
+"""Where the path of Integrated Gradients starts: black, white, mean, blur, a number, or a tensor."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from locality.model_calls import Bounds
+
+Baseline = str | float | Tensor
+NAMES = ("black", "white", "mean", "blur")
+# Standard deviation of the blur as a share of the shorter side: 11 pixels at 224, enough to hide an object's shape.
+BLUR_SHARE = 1 / 20
+
+
+def baseline_images(baseline: Baseline, images: Tensor, bounds: Bounds) -> Tensor:
+    """N×C×H×W baselines; "mean" is each image's own mean in each channel, "blur" the image under a wide Gaussian."""
+    if isinstance(baseline, str):
+        return _named(baseline, images)
+    if isinstance(baseline, bool) or not isinstance(baseline, int | float | Tensor):
+        raise TypeError(f"`baseline` must be one of {NAMES}, a number or a tensor, got {type(baseline).__name__}")
+    values = torch.as_tensor(baseline).detach().to(images)
+    try:
+        values = values.broadcast_to(images.shape)
+    except RuntimeError:
+        raise ValueError(
+            f"`baseline` must have the shape of the images {tuple(images.shape)} or of one, got {tuple(values.shape)}"
+        ) from None
+    low, high = (float(value) for value in torch.aminmax(values))
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise ValueError("`baseline` must be finite, got nan or inf")
+    if bounds is not None and (low < bounds[0] - 1e-6 or high > bounds[1] + 1e-6):
+        raise ValueError(
+            f"`baseline` must lie in [{bounds[0]:g}, {bounds[1]:g}], got [{low:.3g}, {high:.3g}]: pixels, as images"
+        )
+    return values.clone()
+
+
+def _named(name: str, images: Tensor) -> Tensor:
+    if name == "black":
+        return torch.zeros_like(images)
+    if name == "white":
+        return torch.ones_like(images)
+    if name == "mean":
+        return images.mean((2, 3), keepdim=True).expand_as(images).clone()
+    if name == "blur":
+        return blurred(images)
+    raise ValueError(f"`baseline` must be one of {NAMES}, a number or a tensor, got {name!r}")
+
+
+def blurred(images: Tensor) -> Tensor:
+    """The images under a Gaussian of `BLUR_SHARE` of their shorter side, mirrored at the edges."""
+    sigma = max(BLUR_SHARE * min(images.shape[-2:]), 0.5)
+    for axis in (2, 3):
+        radius = min(math.ceil(3 * sigma), images.shape[axis] - 1)  # a mirror cannot show more than the image
+        offsets = torch.arange(-radius, radius + 1, device=images.device, dtype=images.dtype)
+        weights = torch.exp(-(offsets**2) / (2 * sigma**2))
+        weights = weights / weights.sum()
+        shape = (1, 1, -1, 1) if axis == 2 else (1, 1, 1, -1)
+        padding = (0, 0, radius, radius) if axis == 2 else (radius, radius, 0, 0)
+        planes = functional.pad(images.flatten(0, 1)[:, None], padding, mode="reflect")
+        images = functional.conv2d(planes, weights.view(shape)).view_as(images)
+    return images

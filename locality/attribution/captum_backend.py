@@ -1,0 +1,232 @@
+"""Captum's own methods by name: `captum:DeepLift`, `captum:LayerGradCam@layer4`."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import captum.attr  # type: ignore[import-untyped]
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from locality.attribution.captum_style import Inputs, as_given, one_tensor
+from locality.attribution.preparation import UNIT, Target, class_indices, evaluation, opened
+from locality.model_calls import Bounds, Model, image_seeds
+
+Arguments = Callable[[Tensor], dict[str, Any]]  # images ↦ keyword arguments of `attribute`
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """How a Captum class is called: arguments for images at hand, whether it hooks modules, whether it draws at random."""
+
+    arguments: Arguments = lambda images: {}
+    hooks: bool = False  # needs an nn.Module, changes it while it runs
+    random: bool = False  # one image at a time, seeded by its pixels
+
+
+def patches(images: Tensor) -> Tensor:
+    """1×1×H×W numbers of an 8×8 grid, the features that perturbation methods switch off."""
+    rows, columns = (torch.arange(side, device=images.device) * 8 // side for side in images.shape[-2:])
+    return (rows[:, None] * 8 + columns).view(1, 1, *images.shape[-2:])
+
+
+def windows(images: Tensor) -> dict[str, Any]:
+    """A window of an eighth of the image, over all channels, moved by half its size."""
+    channels, height, width = images.shape[1:]
+    window = (channels, max(1, height // 8), max(1, width // 8))
+    return {
+        "sliding_window_shapes": window,
+        "strides": (channels, max(1, window[1] // 2), max(1, window[2] // 2)),
+        "baselines": 0.0,
+        "perturbations_per_eval": 8,
+    }
+
+
+DEFAULTS: dict[str, Defaults] = {
+    "Saliency": Defaults(lambda images: {"abs": False}),
+    "InputXGradient": Defaults(),
+    "IntegratedGradients": Defaults(lambda images: {"n_steps": 20, "internal_batch_size": max(8, len(images))}),
+    "DeepLift": Defaults(lambda images: {"baselines": 0.0}, hooks=True),
+    "DeepLiftShap": Defaults(lambda images: {"baselines": torch.zeros_like(images[:1]).repeat(2, 1, 1, 1)}, hooks=True),
+    "GuidedBackprop": Defaults(hooks=True),
+    "Deconvolution": Defaults(hooks=True),
+    "GuidedGradCam": Defaults(hooks=True),
+    "LRP": Defaults(hooks=True),
+    "GradientShap": Defaults(
+        lambda images: {"baselines": torch.zeros_like(images[:1]), "n_samples": 20, "stdevs": 0.09}, random=True
+    ),
+    "Occlusion": Defaults(windows),
+    "FeatureAblation": Defaults(
+        lambda images: {"feature_mask": patches(images), "baselines": 0.0, "perturbations_per_eval": 8}
+    ),
+    "KernelShap": Defaults(
+        lambda images: {"feature_mask": patches(images), "baselines": 0.0, "n_samples": 200, "perturbations_per_eval": 8},
+        random=True,
+    ),
+    "ShapleyValueSampling": Defaults(
+        lambda images: {"feature_mask": patches(images), "baselines": 0.0, "n_samples": 5, "perturbations_per_eval": 8},
+        random=True,
+    ),
+    "Lime": Defaults(
+        lambda images: {"feature_mask": patches(images), "baselines": 0.0, "n_samples": 200, "perturbations_per_eval": 8},
+        random=True,
+    ),
+}
+LAYERED = ("Layer", "GuidedGradCam", "InternalInfluence")
+# They explain something else than a class logit of an image, or need another method inside.
+UNFIT = (
+    "Neuron",
+    "LLM",
+    "Remote",
+    "NoiseTunnel",
+    "DataLoader",
+    "LimeBase",
+    "FeaturePermutation",
+    "LayerFeature",
+    "LayerAct",
+)
+# What Captum says while it does what it was asked to.
+KNOWN_WARNINGS = (
+    "Setting forward, backward hooks and attributes on non-linear",
+    "Setting backward hooks on ReLU activations",
+    "Attempting to construct interpretable model with > 10000 features",
+    "Minimum element in feature mask is not 0",
+)
+
+
+def captum_names() -> list[str]:
+    """The classes of `captum.attr` that can be asked for."""
+    return [
+        name
+        for name in captum.attr.__all__
+        if isinstance(getattr(captum.attr, name), type)
+        and issubclass(getattr(captum.attr, name), captum.attr.Attribution)
+        and not name.startswith(UNFIT)
+        and not name.endswith("Attribution")
+    ]
+
+
+class CaptumMethod:
+    """A Captum class behind our promises: pixels checked, eval mode, predicted class, randomness by image, signed maps.
+
+    Captum hooks modules and leaves attributes on them, so it works on a copy of the model.
+    A layer's map is summed over its channels, enlarged to the image and shared equally among the image's channels.
+
+    >>> import torch
+    >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 3))
+    >>> CaptumMethod(model, "DeepLift").attribute(torch.rand(2, 3, 2, 2)).shape
+    torch.Size([2, 3, 2, 2])
+    """
+
+    def __init__(
+        self, model: Model, name: str, layer: str | None = None, *, seed: int = 0, bounds: Bounds = UNIT, **arguments: Any
+    ) -> None:
+        check_name(name, layer)
+        self.model, self.name, self.layer = model, name, layer
+        self.seed, self.bounds, self.arguments = seed, bounds, arguments
+        self.defaults = DEFAULTS.get(name, Defaults())
+        if not isinstance(model, nn.Module) and (self.defaults.hooks or layer is not None):
+            raise TypeError(f"`model` must be an nn.Module for captum:{name}, got {type(model).__name__}: it hooks modules")
+        if layer is not None and isinstance(model, nn.Module):
+            submodule(model, layer)
+
+    def attribute(self, inputs: Inputs, target: Target = None, **overrides: Any) -> Inputs:
+        """Maps of the images' shape, signed; `overrides` go to Captum's `attribute`."""
+        images = one_tensor(inputs, overrides.pop("additional_forward_args", None))
+        with opened(self.model, images, self.bounds, None) as (calls, pixels):
+            chosen = evaluation(calls, pixels, class_indices(target, pixels), gradient=False).target
+            size = 1 if self.defaults.random else calls.chunk
+            explainer = self._explainer()
+            maps = []
+            with quiet(), kept_numpy_state():
+                for start in range(0, len(pixels), size):
+                    part = pixels[start : start + size].clone().requires_grad_()
+                    if self.defaults.random:
+                        (number,) = image_seeds(part, self.seed)
+                        torch.manual_seed(number)  # inside `opened`, which gives the caller's state back
+                        np.random.seed(number % 2**32)  # GradientShap draws from numpy's global state
+                    arguments = self.defaults.arguments(part.detach()) | self.arguments | overrides
+                    maps.append(self._maps(explainer, part, chosen[start : start + size], arguments))
+        return as_given(torch.cat(maps), inputs)
+
+    def _explainer(self) -> Any:
+        model = self.model
+        if isinstance(model, nn.Module):
+            model = copy.deepcopy(model)
+        kind = getattr(captum.attr, self.name)
+        if self.layer is None:
+            return kind(model)
+        assert isinstance(model, nn.Module)
+        return kind(model, submodule(model, self.layer))
+
+    def _maps(self, explainer: Any, images: Tensor, target: Tensor, arguments: dict[str, Any]) -> Tensor:
+        try:
+            found = explainer.attribute(images, target=target, **arguments)
+        except (AssertionError, AttributeError, RuntimeError, TypeError, ValueError) as error:
+            if "sklearn" in str(error):  # KernelShap and Lime fit a linear model with it
+                raise RuntimeError(f"captum:{self.name} needs scikit-learn: run pip install scikit-learn") from error
+            raise RuntimeError(f"captum:{self.name} cannot explain this model, Captum says: {error}") from error
+        if isinstance(found, tuple):
+            found = found[0]
+        return self._image_shaped(found.detach(), images)
+
+    def _image_shaped(self, found: Tensor, images: Tensor) -> Tensor:
+        if found.shape == images.shape:
+            return found
+        if found.dim() != 4 or len(found) != len(images):
+            raise ValueError(
+                f"`{self.name}@{self.layer}` must give N×channels×height×width maps, got shape {tuple(found.shape)}: name a "
+                "layer whose output is a picture (tokens of a transformer are not)"
+            )
+        plane = found.sum(1, keepdim=True)
+        plane = functional.interpolate(plane, images.shape[-2:], mode="bilinear", align_corners=False)
+        return (plane / images.shape[1]).expand_as(images).to(images.dtype).clone()
+
+
+def check_name(name: str, layer: str | None) -> None:
+    """Raise unless Captum has the class and it gets a layer exactly where it needs one."""
+    known = captum_names()
+    if name not in known:
+        near = difflib.get_close_matches(name, known, 1, 0.4)
+        hint = f": did you mean captum:{near[0]}?" if near else f": one of {', '.join(known)}"
+        raise ValueError(f"`captum:{name}` must name a Captum class that explains images{hint}")
+    if name.startswith(LAYERED) and not layer:
+        raise ValueError(f"`captum:{name}` must name a layer, such as captum:{name}@layer4")
+    if not name.startswith(LAYERED) and layer is not None:
+        raise ValueError(f"`captum:{name}@{layer}` must not name a layer: {name} explains pixels, leave @{layer} out")
+
+
+def submodule(model: nn.Module, name: str) -> nn.Module:
+    """The part of the model with this name."""
+    parts: dict[str, nn.Module] = dict(model.named_modules())
+    if name not in parts or not name:
+        near = difflib.get_close_matches(name, parts, 3, 0.3) or list(parts)[1:4]
+        raise ValueError(f"`@{name}` must name a module of the model, nearest are {', '.join(near)}")
+    return parts[name]
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without the warnings by which Captum announces its hooks."""
+    with warnings.catch_warnings():
+        for text in KNOWN_WARNINGS:
+            warnings.filterwarnings("ignore", message=text)
+        yield
+
+
+@contextmanager
+def kept_numpy_state() -> Iterator[None]:
+    """numpy's global random state as it was when the block ends."""
+    state = np.random.get_state()
+    try:
+        yield
+    finally:
+        np.random.set_state(state)

@@ -1,0 +1,268 @@
+"""The methods in Captum's calling convention: `BIG(model).attribute(images, target=classes)`.
+
+Thin: each class stores its settings, `attribute` unpacks what Captum users pass and calls the pure function. All are
+`GradientAttribution`s, so Captum's NoiseTunnel and Quantus accept them. Where inputs leave [0, 1] (NoiseTunnel adds noise),
+build the class with `bounds=None`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from locality.attribution.agi import adversarial_gradient_integration
+from locality.attribution.baselines import Baseline
+from locality.attribution.boundary_based import (
+    OnMissing,
+    SearchName,
+    boundary_for,
+    boundary_saliency,
+    signed_boundary_integrated_gradients,
+)
+from locality.attribution.captum_style import (
+    Inputs,
+    PathAttribution,
+    PixelAttribution,
+    WithDelta,
+    as_given,
+    captum_method,
+    one_tensor,
+)
+from locality.attribution.integrated import signed_integrated_gradients
+from locality.attribution.preparation import UNIT, Target
+from locality.attribution.saliency import input_x_gradient, saliency_map
+from locality.attribution.smooth import smooth_gradient
+from locality.model_calls import Bounds, Model
+from locality.types import Boundary
+
+
+class SM(PixelAttribution):
+    """Saliency map, ∂f_y(x)/∂x; `abs=True` gives its absolute value, Captum's default for Saliency.
+
+    >>> import torch
+    >>> SM(lambda images: images.flatten(1) * 2).attribute(torch.tensor([[[[0.5, 1.0]]]]), target=0).tolist()
+    [[[[2.0, 0.0]]]]
+    """
+
+    @captum_method
+    def attribute(
+        self, inputs: Inputs, target: Target = None, *, abs: bool = False, additional_forward_args: object = None
+    ) -> Inputs:
+        maps = saliency_map(self.forward_func, one_tensor(inputs, additional_forward_args), target, bounds=self.bounds)
+        return as_given(maps.abs() if abs else maps, inputs)
+
+
+class InputXGradient(PixelAttribution):
+    """x ⊙ ∂f_y(x)/∂x.
+
+    >>> import torch
+    >>> InputXGradient(lambda images: images.flatten(1) * 2).attribute(torch.tensor([[[[0.5, 1.0]]]]), target=0).tolist()
+    [[[[1.0, 0.0]]]]
+    """
+
+    @property
+    def multiplies_by_inputs(self) -> bool:
+        return True
+
+    @captum_method
+    def attribute(self, inputs: Inputs, target: Target = None, *, additional_forward_args: object = None) -> Inputs:
+        images = one_tensor(inputs, additional_forward_args)
+        return as_given(input_x_gradient(self.forward_func, images, target, bounds=self.bounds), inputs)
+
+
+class IG(PathAttribution):
+    """Integrated Gradients from `baselines` (black); 20 points and a trapezoid rule whose weights sum to 1.
+
+    `baselines` is "black", "white", "mean", "blur", a number or a tensor. `method="riemann_trapezoid"` is the same rule:
+    Captum's weights sum to (n − 1)/n, so ours is Captum's × n/(n − 1). The delta is signed, as Captum's.
+
+    >>> import torch
+    >>> images = torch.tensor([[[[0.5, 1.0]]]])
+    >>> IG(lambda images: images.flatten(1) ** 2).attribute(images, target=1).tolist()
+    [[[[0.0, 1.0]]]]
+    """
+
+    @captum_method
+    def attribute(
+        self,
+        inputs: Inputs,
+        target: Target = None,
+        *,
+        baselines: Baseline | tuple[Baseline] | None = None,
+        n_steps: int = 20,
+        method: str = "trapezoid",
+        internal_batch_size: int | None = None,
+        return_convergence_delta: bool = False,
+        additional_forward_args: object = None,
+    ) -> WithDelta:
+        images = one_tensor(inputs, additional_forward_args)
+        baseline = baselines[0] if isinstance(baselines, tuple) else baselines
+        found = signed_integrated_gradients(
+            self.forward_func,
+            images,
+            target,
+            "black" if baseline is None else baseline,
+            n_steps,
+            method,
+            bounds=self.bounds,
+            chunk=internal_batch_size,
+        )
+        return self._result(found, inputs, return_convergence_delta)
+
+
+class BSM(PixelAttribution):
+    """Boundary saliency map: the gradient at the nearest point across the decision boundary.
+
+    `boundary=` takes points found earlier; otherwise `search` finds them with `options`. `nan` where none was found, unless
+    `on_missing="last"`.
+
+    >>> import torch
+    >>> BSM(lambda images: images.flatten(1) * 2).attribute(torch.tensor([[[[0.8, 0.4]]]])).tolist()
+    [[[[2.0, 0.0]]]]
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        search: SearchName = "fast",
+        on_missing: OnMissing = "nan",
+        seed: int = 0,
+        bounds: Bounds = UNIT,
+        **options: Any,
+    ) -> None:
+        super().__init__(model, bounds=bounds)
+        self.search, self.on_missing, self.seed, self.options = search, on_missing, seed, options
+
+    @captum_method
+    def attribute(
+        self,
+        inputs: Inputs,
+        target: Target = None,
+        *,
+        boundary: Boundary | None = None,
+        additional_forward_args: object = None,
+    ) -> Inputs:
+        images = one_tensor(inputs, additional_forward_args)
+        edge = boundary_for(self.forward_func, images, boundary, self.search, self.seed, self.bounds, **self.options)
+        maps = boundary_saliency(self.forward_func, images, edge, target, on_missing=self.on_missing, bounds=self.bounds)
+        return as_given(maps, inputs)
+
+
+class BIG(PathAttribution):
+    """Boundary-based Integrated Gradients: IG from the nearest point across the decision boundary.
+
+    `boundary=` takes points found earlier; otherwise `search` finds them with `options`. `nan` where none was found, unless
+    `on_missing="last"`.
+
+    >>> import torch
+    >>> BIG(lambda images: images.flatten(1)).attribute(torch.tensor([[[[0.8, 0.4]]]])).flatten()  # from (0.6, 0.6)
+    tensor([0.2000, -0.0000])
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        search: SearchName = "fast",
+        on_missing: OnMissing = "nan",
+        seed: int = 0,
+        multiply_by_inputs: bool = True,
+        bounds: Bounds = UNIT,
+        **options: Any,
+    ) -> None:
+        super().__init__(model, multiply_by_inputs=multiply_by_inputs, bounds=bounds)
+        self.search, self.on_missing, self.seed, self.options = search, on_missing, seed, options
+
+    @captum_method
+    def attribute(
+        self,
+        inputs: Inputs,
+        target: Target = None,
+        *,
+        boundary: Boundary | None = None,
+        n_steps: int = 20,
+        method: str = "trapezoid",
+        internal_batch_size: int | None = None,
+        return_convergence_delta: bool = False,
+        additional_forward_args: object = None,
+    ) -> WithDelta:
+        images = one_tensor(inputs, additional_forward_args)
+        edge = boundary_for(self.forward_func, images, boundary, self.search, self.seed, self.bounds, **self.options)
+        found = signed_boundary_integrated_gradients(
+            self.forward_func,
+            images,
+            edge,
+            target,
+            n_steps,
+            method,
+            on_missing=self.on_missing,
+            bounds=self.bounds,
+            chunk=internal_batch_size,
+        )
+        return self._result(found, inputs, return_convergence_delta)
+
+
+class SmoothGrad(PixelAttribution):
+    """The mean gradient under Gaussian noise: 50 samples, σ = 0.15 in pixels.
+
+    >>> import torch
+    >>> SmoothGrad(lambda images: images.flatten(1) * 2).attribute(torch.tensor([[[[0.5, 1.0]]]]), target=0).flatten()
+    tensor([2.0000, 0.0000])
+    """
+
+    def __init__(
+        self, model: Model, *, samples: int = 50, sigma: float = 0.15, seed: int = 0, bounds: Bounds = UNIT
+    ) -> None:
+        super().__init__(model, bounds=bounds)
+        self.samples, self.sigma, self.seed = samples, sigma, seed
+
+    @captum_method
+    def attribute(
+        self,
+        inputs: Inputs,
+        target: Target = None,
+        *,
+        internal_batch_size: int | None = None,
+        additional_forward_args: object = None,
+    ) -> Inputs:
+        images = one_tensor(inputs, additional_forward_args)
+        options: dict[str, Any] = {"seed": self.seed, "bounds": self.bounds, "chunk": internal_batch_size}
+        return as_given(smooth_gradient(self.forward_func, images, target, self.samples, self.sigma, **options), inputs)
+
+
+class AGI(PixelAttribution):
+    """Adversarial Gradient Integration: 20 random rival classes, 15 steps of 0.05 in pixels.
+
+    >>> import torch
+    >>> AGI(lambda images: images.flatten(1)).attribute(torch.tensor([[[[0.5, 0.75]]]])).shape
+    torch.Size([1, 1, 1, 2])
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        classes: int = 20,
+        steps: int = 15,
+        step_size: float = 0.05,
+        seed: int = 0,
+        bounds: Bounds = UNIT,
+    ) -> None:
+        super().__init__(model, bounds=bounds)
+        self.classes, self.steps, self.step_size, self.seed = classes, steps, step_size, seed
+
+    @captum_method
+    def attribute(
+        self,
+        inputs: Inputs,
+        target: Target = None,
+        *,
+        internal_batch_size: int | None = None,
+        additional_forward_args: object = None,
+    ) -> Inputs:
+        images = one_tensor(inputs, additional_forward_args)
+        options: dict[str, Any] = {"seed": self.seed, "bounds": self.bounds, "chunk": internal_batch_size}
+        maps = adversarial_gradient_integration(
+            self.forward_func, images, target, self.classes, self.steps, self.step_size, **options
+        )
+        return as_given(maps, inputs)

@@ -1,0 +1,84 @@
+"""What every method does first: check the pixels, open the model, choose the class, ask for its logit and gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from locality.model_calls import Bounds, Calls, Model, calling, check_images, check_target
+
+Target = int | Sequence[int] | Tensor | None  # None: the class the model predicts for the image
+UNIT: Bounds = (0.0, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """The class logit at some points, and its gradient where it was asked for."""
+
+    target: Tensor  # N int64
+    logit: Tensor  # N
+    gradient: Tensor | None  # N×C×H×W
+
+    def rows(self, chosen: Tensor) -> Evaluation:
+        gradient = None if self.gradient is None else self.gradient[chosen]
+        return Evaluation(self.target[chosen], self.logit[chosen], gradient)
+
+
+@contextmanager
+def opened(model: Model | Calls, images: Tensor, bounds: Bounds, chunk: int | None) -> Iterator[tuple[Calls, Tensor]]:
+    """The model ready to be asked, and a working copy of the images; a `Calls` goes on counting where it was."""
+    check_images(images, bounds)
+    # Sums of half-precision gradients lose digits, so the work is done in float32 at least.
+    copy = images.detach().to(torch.promote_types(images.dtype, torch.float32), copy=True)
+    if isinstance(model, Calls):
+        yield model, copy
+    else:
+        with calling(model, copy, chunk) as calls:
+            yield calls, copy
+
+
+def class_indices(target: Target, images: Tensor) -> Tensor | None:
+    """`target` as one int64 class an image on the images' device; None stays None."""
+    if target is None:
+        return None
+    indices = torch.as_tensor(target, device=images.device)
+    if indices.is_floating_point() or indices.is_complex() or indices.dtype == torch.bool:
+        raise TypeError(f"`target` must be whole class numbers, got {indices.dtype}: pass an int, a list or an int64 tensor")
+    indices = indices.long().reshape(-1)
+    if len(indices) not in (1, len(images)):
+        raise ValueError(f"`target` must be one class or one for each of the {len(images)} images, got {len(indices)}")
+    return indices.expand(len(images))
+
+
+def class_logit(logits: Tensor, target: Tensor) -> Tensor:
+    """N: f_y, the logit of each image's class."""
+    check_target(target, logits.shape[1])
+    return logits.gather(1, target[:, None])[:, 0]
+
+
+def evaluation(calls: Calls, points: Tensor, target: Tensor | None, gradient: bool = True) -> Evaluation:
+    """f_y and ∂f_y/∂x at `points`; without a target y is the class predicted there, which costs nothing more."""
+    if not gradient:
+        logits = calls.logits(points)
+        chosen = logits.argmax(1) if target is None else target
+        return Evaluation(chosen, class_logit(logits, chosen), None)
+    if target is None:
+        logits, found = calls.gradient(points, lambda scores: class_logit(scores, scores.argmax(1)))
+        target = logits.argmax(1)
+    else:
+        logits, found = calls.gradient(points, class_logit, target)
+    return Evaluation(target, class_logit(logits, target), found)
+
+
+def warn_of_zeros(calls: Calls, gradient: Tensor, what: str) -> None:
+    """Warn where a gradient is zero in every pixel: such a map says nothing about the image."""
+    zero = int((gradient.flatten(1) == 0).all(1).sum())
+    if zero:
+        calls.warn(
+            f"{what} is zero in every pixel for {zero} of {len(gradient)} images: the model's class logit does not change "
+            "with the pixels there (constant, saturated or detached output)"
+        )

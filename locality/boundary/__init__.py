@@ -1,0 +1,145 @@
+"""The nearest point across the decision boundary: `find_boundary`, and the searches behind it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from locality.boundary.autopgd import autopgd_search
+from locality.boundary.bisect import bisect, margin
+from locality.boundary.fast import fast_search, offset_length
+from locality.boundary.foolbox_backend import foolbox_search
+from locality.boundary.paper import paper_search
+from locality.boundary.thorough import thorough_search
+from locality.model_calls import Bounds, Calls, Model, calling, check_images, check_target, image_seeds
+from locality.types import Boundary
+
+Norm = Literal["l2", "linf"]
+Progress = Callable[[int, int], None]
+BLOCK = 256  # images searched together: enough to fill any device, little enough for the searches' own memory
+
+
+class Search(Protocol):
+    """A search gives a candidate for each image: a point across the boundary, or its last iterate where it found none.
+
+    Images are N×C×H×W float32 within [0, 1], labels the classes to leave, `seeds` one number an image for any randomness.
+    Candidates need not lie on the boundary: `find_boundary` checks and bisects them.
+    """
+
+    def __call__(
+        self, calls: Calls, images: Tensor, labels: Tensor, norm: Norm, seeds: list[int], progress: Progress, **options: Any
+    ) -> Tensor: ...
+
+
+# Every search by name; any Foolbox minimum-norm attack is `foolbox:NAME`.
+SEARCHES: dict[str, Callable[..., Tensor]] = {
+    "fast": fast_search,
+    "thorough": thorough_search,
+    "paper": paper_search,
+    "autopgd": autopgd_search,
+}
+ANY_NORM = ("fast", "thorough")
+
+
+def find_boundary(
+    model: Model,
+    images: Tensor,
+    labels: Tensor | None = None,
+    search: str | Callable[..., Tensor] = "fast",
+    norm: Norm = "l2",
+    seed: int = 0,
+    bounds: Bounds = (0.0, 1.0),
+    chunk: int | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Boundary:
+    """The nearest found points with another prediction, each bisected onto the boundary and checked by a forward pass.
+
+    The class left is the predicted one. Where `labels` is given and differs from the prediction, the image is across
+    already: distance 0. `search` is a name in SEARCHES, `foolbox:NAME`, or a function like those; `options` go to it.
+    `progress(done, total)` is called as images are finished.
+
+    >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2, bias=False))
+    >>> with torch.no_grad():
+    ...     _ = model[1].weight.copy_(torch.tensor([[1.0, 0, 0, 0], [0, 1.0, 0, 0]]))
+    >>> edge = find_boundary(model, torch.tensor([0.8, 0.2, 0.5, 0.5]).view(1, 1, 2, 2))
+    >>> round(edge.distance.item(), 3), edge.crossed_to.item()  # |0.8 − 0.2|/√2
+    (0.424, 1)
+    """
+    check_images(images, bounds)
+    run = _search(search, norm)
+    pieces = []
+    with calling(model, images, chunk) as calls:
+        for start in range(0, len(images), BLOCK):
+            block = images[start : start + BLOCK].detach().float()
+            given = None if labels is None else labels[start : start + BLOCK].to(images.device)
+
+            def report(done: int, total: int, start: int = start) -> None:
+                if progress is not None:
+                    progress(start + done, len(images))
+
+            pieces.append(_block(calls, block, given, run, norm, image_seeds(block, seed), report, options))
+            report(len(block), len(images))
+    return Boundary(*(torch.cat(column) for column in zip(*pieces, strict=True)))
+
+
+def _block(
+    calls: Calls,
+    images: Tensor,
+    labels: Tensor | None,
+    run: Callable[..., Tensor],
+    norm: Norm,
+    seeds: list[int],
+    progress: Progress,
+    options: dict[str, Any],
+) -> tuple[Tensor, ...]:
+    """The fields of Boundary for some images."""
+    logits = calls.logits(images)
+    predicted = logits.argmax(dim=1)
+    labels = predicted if labels is None else labels.long()
+    check_target(labels, logits.shape[1])
+    points = images.clone()
+    inside = labels == predicted
+    if inside.any():
+        kept = [seed for seed, wanted in zip(seeds, inside.tolist(), strict=True) if wanted]
+        points[inside] = run(calls, images[inside], labels[inside], norm, kept, progress, **options).clamp(0, 1)
+    across = margin(calls.logits(points), labels) < 0
+    searched = inside & across
+    if searched.any():
+        points[searched] = bisect(calls, images[searched], points[searched], labels[searched])
+    # The class reached and the boundary's normal come with one gradient; what it shows is what counts as found.
+    reached, normal = calls.gradient(points, margin, labels)
+    crossed_to = reached.scatter(1, labels[:, None], -torch.inf).argmax(dim=1)
+    found = margin(reached, labels) < 0
+    if bool((normal.flatten(1).abs().amax(dim=1) == 0)[~found].any()):
+        calls.warn("`model` has gradients of exactly 0: its logits do not change around these images, no boundary was found")
+    offset = points - images
+    distance = torch.where(found, offset_length(offset, norm), torch.inf)
+    return points, distance, found, labels, crossed_to, _optimality(offset, normal, norm)
+
+
+def _optimality(offset: Tensor, normal: Tensor, norm: Norm) -> Tensor:
+    """N: how well the displacement follows the boundary's normal, −∇margin; 1 at a nearest point away from pixel limits."""
+    along = -(offset * normal).flatten(1).sum(1)
+    dual = normal.flatten(1).norm(dim=1) if norm == "l2" else normal.flatten(1).abs().sum(1)
+    return along / (dual * offset_length(offset, norm))
+
+
+def _search(search: str | Callable[..., Tensor], norm: Norm) -> Callable[..., Tensor]:
+    if norm not in ("l2", "linf"):
+        raise ValueError(f"`norm` must be 'l2' or 'linf', got {norm!r}")
+    if callable(search):
+        return search
+    if search.startswith("foolbox:"):
+        return foolbox_search(search.removeprefix("foolbox:"))
+    if search not in SEARCHES:
+        near = difflib.get_close_matches(search, SEARCHES, n=1)
+        hint = f": did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"`search` must be one of {', '.join(SEARCHES)} or foolbox:NAME, got {search!r}{hint}")
+    if norm == "linf" and search not in ANY_NORM:
+        raise ValueError(f"`norm` 'linf' works with {' and '.join(ANY_NORM)}, got search {search!r}")
+    return SEARCHES[search]

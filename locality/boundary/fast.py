@@ -1,0 +1,217 @@
+"""`fast`, the default search: some dozen gradients an image.
+
+The nearest point across the boundary solves: minimise ‖δ‖ subject to margin(x + δ) = 0 and x + δ in [0, 1]. Each step takes
+the margin's gradient g at the current point, replaces the margin by its tangent there, and solves that simpler problem
+exactly, pixel limits included: u = clip(x − λg) with the one λ that puts u on the tangent (sequential quadratic programming
+with the identity for a Hessian). The iterate moves towards u by a step that falls as a cosine. Three things make it work on
+networks:
+
+- The tangent is aimed a little beyond the boundary, by a share of the first margin that grows while the iterate stays inside
+  and shrinks once it is across. Robust models bend away from the tangent, and only points across count.
+- g is the gradient of f_y − logsumexp(β·others)/β: at first, with β = 1, no rival class hides another; β grows until only
+  the nearest counts, which is the true margin.
+- At a nearest point δ and u agree. Images for which they do are finished; the others get further rounds from their best
+  point, for as long as a round gains something.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from locality.boundary.bisect import margin, rows
+from locality.model_calls import Calls
+
+FIRST_OVERSHOOT = 1.5  # of the linearised distance: beyond the boundary the tangent is the boundary's
+AIM, AIM_GROWS, AIM_SHRINKS, AIM_RANGE = 0.1, 1.6, 0.6, (0.01, 1.0)  # shares of the first margin
+SHARPEST = 50.0  # the last β, in units of 1/first margin
+JUST_BEYOND = 1.001  # of a tangent's length
+CLEARLY_NEARER = 0.9  # a tangent that much shorter is worth a round
+LATER_STEP = 0.7  # the first step of a further round, which starts near a solution
+ROUNDS_OF_NEWTON = 12
+
+
+def fast_search(
+    calls: Calls,
+    images: Tensor,
+    labels: Tensor,
+    norm: str,
+    seeds: list[int],
+    progress: Any,
+    *,
+    steps: int = 8,
+    max_gradients: int = 100,
+    aligned: float = 0.97,
+    gain: float = 0.005,
+    compared: int = 4,
+    rivals: Tensor | None = None,
+    start: Tensor | None = None,
+) -> Tensor:
+    """Candidates after rounds of `steps` gradients; a hard image may take `max_gradients`.
+
+    An image is finished when the cosine between δ and u exceeds `aligned`, or when a round shortens δ by less than the share
+    `gain`. Of the strongest `compared` rival classes one may lie nearer, by the tangents at the image, than the class
+    reached: where it does clearly, it gets a round of its own. `rivals` names the class to reach for each image, where only
+    one is wanted; `start` a first displacement.
+    """
+    state = _State(images, labels, seeds, start)
+    active = torch.arange(len(images), device=images.device)
+    spent, first_round = 0, True
+    while len(active) and spent + steps <= max_gradients:
+        rival = None if rivals is None else rivals[active]
+        _round(calls, state, active, rival, norm, steps, first_round and start is None)
+        spent, first_round = spent + steps, False
+        gained = (state.before[active] - state.best[active]) / state.best[active]
+        state.before[active] = state.best[active]
+        found = torch.isfinite(state.best[active])
+        finished = found & ((state.agreement[active] > aligned) | (gained < gain))
+        # Those found go on from their best point, the others from beyond where they are.
+        again = torch.where(rows(found), state.best_offset[active], 1.3 * state.offset[active])
+        state.offset[active] = (images[active] + again).clamp(0, 1) - images[active]
+        active = active[~finished]
+    if rivals is None and start is None and compared > 0:
+        _try_nearer_rivals(calls, state, norm, steps, compared)
+    found = torch.isfinite(state.best)
+    return images + torch.where(rows(found), state.best_offset, state.offset)
+
+
+def _try_nearer_rivals(calls: Calls, state: _State, norm: str, steps: int, compared: int) -> None:
+    """A round towards the rival whose tangent at the image is clearly the nearest, where another class was reached."""
+    images, labels = state.images, state.labels
+    logits = calls.logits(images).scatter(1, labels[:, None], -torch.inf)
+    ranked = logits.topk(min(compared, logits.shape[1] - 1), dim=1).indices
+    offsets, lengths = [], []
+    nowhere = torch.zeros_like(images)
+    for rival in ranked.T:
+        logits, gradient = calls.gradient(images, _rival_margin, labels, rival)
+        offsets.append(tangent_point(images, nowhere, _rival_margin(logits, labels, rival), gradient, norm))
+        lengths.append(offset_length(offsets[-1], norm))
+        _keep_if_across(calls, state, JUST_BEYOND * offsets[-1], norm)
+    length = torch.stack(lengths, dim=1)
+    reached = calls.logits(images + state.best_offset).scatter(1, labels[:, None], -torch.inf).argmax(1)
+    its_own = torch.where(ranked == reached[:, None], length, 0.0).amax(1)  # 0 where the class reached was not compared
+    nearest, place = length.min(dim=1)
+    active = torch.nonzero((nearest < CLEARLY_NEARER * its_own) | ((its_own == 0) & (nearest < state.best)))[:, 0]
+    if len(active):
+        state.offset[active] = torch.stack(offsets, dim=1)[active, place[active]]
+        state.aim[active] = AIM
+        _round(calls, state, active, ranked[active, place[active]], norm, steps, from_image=False)
+
+
+class _State:
+    """What is known of each image."""
+
+    def __init__(self, images: Tensor, labels: Tensor, seeds: list[int], start: Tensor | None) -> None:
+        self.images, self.labels, self.seeds = images, labels, seeds
+        self.offset = torch.zeros_like(images) if start is None else (images + start).clamp(0, 1) - images
+        self.best_offset = torch.zeros_like(images)
+        self.best = images.new_full((len(images),), torch.inf)  # length of the shortest offset that is across
+        self.before = self.best.clone()  # the same, a round ago
+        self.agreement = images.new_full((len(images),), -1.0)
+        self.first_margin = images.new_full((len(images),), torch.nan)
+        self.aim = images.new_full((len(images),), AIM)
+
+
+def _keep_if_across(calls: Calls, state: _State, offset: Tensor, norm: str) -> None:
+    """Take these offsets where they are across and shorter; costs a forward pass, and is all a linear model needs."""
+    offset = (state.images + offset).clamp(0, 1) - state.images
+    length = offset_length(offset, norm)
+    across = margin(calls.logits(state.images + offset), state.labels) < 0
+    better = across & (length < state.best)
+    state.best = torch.where(better, length, state.best)
+    state.best_offset = torch.where(rows(better), offset, state.best_offset)
+
+
+def _round(
+    calls: Calls, state: _State, active: Tensor, rival: Tensor | None, norm: str, steps: int, from_image: bool
+) -> None:
+    """`steps` gradients for the active images."""
+    images, labels = state.images[active], state.labels[active]
+    offset = state.offset[active]
+    for step in range(steps):
+        if rival is None:
+            sharpness = _sharpness(state.first_margin[active], step / (steps - 1) if from_image else 1.0)
+            logits, gradient = calls.gradient(images + offset, _smooth_margin, labels, sharpness)
+        else:
+            logits, gradient = calls.gradient(images + offset, _rival_margin, labels, rival)
+        value = margin(logits, labels) if rival is None else _rival_margin(logits, labels, rival)
+        across = margin(logits, labels) < 0
+        fresh = torch.isnan(state.first_margin[active])
+        state.first_margin[active] = torch.where(fresh, value.abs().clamp_min(1e-6), state.first_margin[active])
+        aim = state.aim[active]
+        if not (from_image and step == 0):
+            aim = torch.where(across, aim * AIM_SHRINKS, aim * AIM_GROWS).clamp(*AIM_RANGE)
+            state.aim[active] = aim
+        wanted = tangent_point(images, offset, value + aim * state.first_margin[active], gradient, norm)
+        flat = gradient.flatten(1).abs().amax(dim=1) == 0
+        if flat.any():  # no direction is better than another: try one, the same for this image in any company
+            wanted[flat] = offset[flat] + _random_offset(images[flat], [state.seeds[i] for i in active[flat].tolist()])
+        length = offset_length(offset, norm)
+        better = across & (length < state.best[active])
+        agreement = torch.nn.functional.cosine_similarity(offset.flatten(1), wanted.flatten(1))
+        state.best[active] = torch.where(better, length, state.best[active])
+        state.agreement[active] = torch.where(better, agreement, state.agreement[active])
+        state.best_offset[active] = torch.where(rows(better), offset, state.best_offset[active])
+        if from_image and step == 0:
+            offset = FIRST_OVERSHOOT * wanted
+        else:
+            size = (1.0 if from_image else LATER_STEP) * 0.5 * (1 + math.cos(math.pi * step / steps))
+            offset = offset + size * (wanted - offset)
+        offset = (images + offset).clamp(0, 1) - images
+    state.offset[active] = offset
+
+
+def tangent_point(images: Tensor, offset: Tensor, value: Tensor, gradient: Tensor, norm: str = "l2") -> Tensor:
+    """The shortest offset u with value + g·(u − offset) = 0 and images + u in [0, 1].
+
+    In ℓ2 u = clip(x − λg) − x, in ℓ∞ u = clip(x − λ sign g) − x. The tangent's value falls with λ and is convex in it, so
+    Newton's method approaches the right λ from one side.
+    """
+    direction = gradient if norm == "l2" else gradient.sign()
+    slope = (gradient * direction).flatten(1).sum(1).clamp_min(1e-30)
+    at_image = value - (gradient * offset).flatten(1).sum(1)  # the tangent's value at the image itself
+    amount = at_image / slope
+    for _ in range(ROUNDS_OF_NEWTON):
+        moved = images - rows(amount) * direction
+        found = moved.clamp(0, 1)
+        rest = at_image + (gradient * (found - images)).flatten(1).sum(1)
+        if bool((rest.abs() <= 1e-4 * at_image.abs()).all()):
+            break
+        free = (gradient * direction * (moved == found)).flatten(1).sum(1)
+        amount = amount + rest / torch.maximum(free, 0.02 * slope)
+    found = (images - rows(amount) * direction).clamp(0, 1) - images
+    # Where the tangent puts the image itself across, it knows nothing of this place: come closer and look again.
+    return torch.where(rows(at_image > 0), found, 0.7 * offset)
+
+
+def offset_length(offset: Tensor, norm: str) -> Tensor:
+    """N: ℓ2 or ℓ∞ length."""
+    return offset.flatten(1).norm(dim=1) if norm == "l2" else offset.flatten(1).abs().amax(dim=1)
+
+
+def _sharpness(first_margin: Tensor, share: float) -> Tensor:
+    """N: β at a share of the way from 1 to its last value."""
+    last = (SHARPEST / first_margin.nan_to_num(1.0)).clamp_min(1.0)
+    return last**share
+
+
+def _smooth_margin(logits: Tensor, labels: Tensor, sharpness: Tensor) -> Tensor:
+    own = logits.gather(1, labels[:, None])[:, 0]
+    others = logits.scatter(1, labels[:, None], -torch.inf)
+    return own - (others * sharpness[:, None]).logsumexp(1) / sharpness
+
+
+def _rival_margin(logits: Tensor, labels: Tensor, rival: Tensor) -> Tensor:
+    return logits.gather(1, labels[:, None])[:, 0] - logits.gather(1, rival[:, None])[:, 0]
+
+
+def _random_offset(images: Tensor, seeds: list[int]) -> Tensor:
+    """A direction for each image, a tenth of the pixel range long in each pixel."""
+    drawn = [
+        torch.randn(images.shape[1:], generator=torch.Generator().manual_seed(seed % 2**63)).to(images.device)
+        for seed in seeds
+    ]
+    return 0.1 * torch.stack(drawn).to(images.dtype)

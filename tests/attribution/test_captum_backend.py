@@ -1,0 +1,180 @@
+"""Captum's own methods by name: they agree with Captum where it runs as it is, and run where it does not."""
+
+import importlib.util
+from typing import Any
+
+import captum.attr
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from locality.attribution import SM, method
+from locality.attribution.captum_backend import DEFAULTS, captum_names, patches
+
+FITTED = {"KernelShap", "Lime"}  # with scikit-learn
+HAS_SKLEARN = importlib.util.find_spec("sklearn") is not None
+PIXELS = sorted(name for name in DEFAULTS if name != "GuidedGradCam" and (HAS_SKLEARN or name not in FITTED))
+
+
+class Plain(nn.Module):
+    """Each module is used once, nothing is in place, no Flatten: Captum itself can hook it, LRP too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, 8, 3, padding=1), nn.ReLU())
+        self.head = nn.Linear(8, 5)
+        self.pool = nn.AdaptiveAvgPool2d(1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(self.pool(self.body(images)).flatten(1))
+
+
+@pytest.fixture
+def plain() -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        return Plain().eval()
+
+
+@pytest.mark.parametrize("name", PIXELS)
+def test_every_default_gives_signed_maps_that_do_not_depend_on_the_batch(
+    network: nn.Module, images: Tensor, name: str
+) -> None:
+    network.train()
+    explainer = method(f"captum:{name}")(network)
+    torch.manual_seed(0)
+    np.random.seed(0)
+    before, numpy_before = torch.get_rng_state(), np.random.get_state()[1].copy()
+    images = images[:3]
+    maps = explainer.attribute(images)
+    assert maps.shape == images.shape
+    assert (maps < 0).any()
+    assert (maps > 0).any()
+    assert torch.equal(torch.get_rng_state(), before)
+    assert np.array_equal(np.random.get_state()[1], numpy_before)
+    assert all(part.training for part in network.modules())
+    assert not any(part._forward_hooks or part._backward_hooks or part._forward_pre_hooks for part in network.modules())
+    assert all(p.grad is None for p in network.parameters())
+    assert network.stem[2].inplace  # type: ignore[index, union-attr]
+    shuffled = explainer.attribute(images[[2, 0, 1]])
+    assert torch.allclose(shuffled, maps[[2, 0, 1]], atol=1e-4)
+    assert torch.allclose(explainer.attribute(images[1:2]), maps[1:2], atol=1e-4)
+    in_tuple = explainer.attribute((images,), target=[1, 2, 3])
+    assert torch.allclose(in_tuple[0], explainer.attribute(images, target=torch.tensor([1, 2, 3])), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("Saliency", {"abs": False}),
+        ("InputXGradient", {}),
+        ("DeepLift", {"baselines": 0.0}),
+        ("LRP", {}),
+        ("Occlusion", {"sliding_window_shapes": (3, 1, 1), "strides": (3, 1, 1), "baselines": 0.0}),
+    ],
+)
+def test_agrees_with_captum(plain: nn.Module, images: Tensor, name: str, arguments: dict[str, Any]) -> None:
+    leaf = images.clone().requires_grad_()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("warnings.warn", lambda *args, **kwargs: None)  # DeepLift announces its hooks
+        theirs = getattr(captum.attr, name)(plain).attribute(leaf, target=2, **arguments).detach()
+    ours = method(f"captum:{name}")(plain).attribute(images, target=2)
+    assert theirs.abs().max() > 1e-4
+    assert torch.allclose(ours, theirs, atol=1e-6)
+
+
+def test_arguments_can_be_overridden(network: nn.Module, images: Tensor) -> None:
+    explainer = method("captum:Saliency")
+    assert torch.equal(explainer(network).attribute(images, abs=True), explainer(network).attribute(images).abs())
+    assert torch.equal(explainer(network, abs=True).attribute(images), explainer(network).attribute(images).abs())
+    assert torch.allclose(explainer(network).attribute(images), SM(network).attribute(images), atol=1e-6)
+
+
+def test_random_methods_are_seeded(network: nn.Module, images: Tensor) -> None:
+    explainer = method("captum:GradientShap")
+    first = explainer(network).attribute(images)
+    torch.manual_seed(5)
+    np.random.seed(5)
+    assert torch.equal(explainer(network).attribute(images), first)
+    assert not torch.allclose(explainer(network, seed=1).attribute(images), first, atol=1e-4)
+
+
+def test_cam_is_upsampled_and_spread_over_channels(network: nn.Module, images: Tensor) -> None:
+    maps = method("captum:LayerGradCam@body.1")(network).attribute(images, target=2)
+    layer = network.body[1]  # type: ignore[index]
+    kept: list[Tensor] = []
+    handle = layer.register_forward_hook(lambda module, given, output: kept.append(output.clone()))  # type: ignore[union-attr]
+    leaf = images.clone().requires_grad_()
+    before = nn.Sequential(network.stem, network.body[0], layer)(leaf)  # type: ignore[index, arg-type]
+    handle.remove()  # type: ignore[union-attr]
+    rest = network.head(before.relu().mean((2, 3))) * 4  # type: ignore[operator]
+    (gradient,) = torch.autograd.grad(rest[:, 2].sum(), before)
+    cam = (gradient.mean((2, 3), keepdim=True) * before).sum(1, keepdim=True).detach()
+    expected = functional.interpolate(cam, (12, 12), mode="bilinear")
+    assert maps.shape == images.shape
+    assert torch.allclose(maps.sum(1, keepdim=True), expected, atol=1e-5)
+    assert torch.equal(maps[:, 0], maps[:, 2])
+    assert (maps < 0).any(), "signed: no ReLU unless asked for"
+    guided = method("captum:GuidedGradCam@body.1")(network).attribute(images)
+    assert guided.shape == images.shape
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("captum:DeepLft", r"`captum:DeepLft` must name a Captum class.*did you mean captum:DeepLift\?"),
+        ("captum:NoiseTunnel", "must name a Captum class"),
+        ("captum:NeuronGradient", "must name a Captum class"),
+        ("captum:LayerGradCam", "must name a layer, such as captum:LayerGradCam@layer4"),
+        ("captum:DeepLift@body", "must not name a layer"),
+    ],
+)
+def test_wrong_names_are_refused(name: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        method(name)
+
+
+def test_wrong_layers_and_models_are_refused(network: nn.Module, images: Tensor) -> None:
+    with pytest.raises(ValueError, match=r"`@body.9` must name a module of the model, nearest are body"):
+        method("captum:LayerGradCam@body.9")(network)
+    with pytest.raises(TypeError, match=r"`model` must be an nn.Module for captum:DeepLift"):
+        method("captum:DeepLift")(lambda pixels: pixels.flatten(1))
+    with pytest.raises(ValueError, match="`LayerGradientXActivation@head` must give N×channels×height×width"):
+        method("captum:LayerGradientXActivation@head")(network).attribute(images, target=1)
+    with pytest.raises(ValueError, match="`target` must be a class from 0 to 4, got 9"):
+        method("captum:Saliency")(network).attribute(images, target=9)
+    with pytest.raises(ValueError, match="`images` must lie in"):
+        method("captum:Saliency")(network).attribute(images + 1)
+    with pytest.raises(ValueError, match="`additional_forward_args`"):
+        method("captum:Saliency")(network).attribute(images, additional_forward_args=(1,))
+
+
+def test_lrp_says_what_it_cannot_do(images: Tensor) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.GELU(), nn.Flatten(), nn.Linear(400, 5))
+    with pytest.raises(RuntimeError, match=r"captum:LRP cannot explain this model, Captum says: .*GELU"):
+        method("captum:LRP")(model).attribute(images)
+
+
+def test_plain_functions_work_where_captum_needs_no_hooks(images: Tensor) -> None:
+    def model(pixels: Tensor) -> Tensor:
+        return (pixels**2).flatten(1)[:, :3]
+
+    expected = torch.zeros_like(images)
+    expected[:, 0, 0, 1] = 2 * images[:, 0, 0, 1]
+    assert torch.allclose(method("captum:Saliency")(model).attribute(images, target=1), expected)
+
+
+def test_patches_cover_the_image() -> None:
+    grid = patches(torch.rand(1, 3, 20, 12))
+    assert grid.shape == (1, 1, 20, 12)
+    assert grid.unique().tolist() == list(range(64))
+    assert len(captum_names()) > 20
+
+
+@pytest.mark.skipif(HAS_SKLEARN, reason="scikit-learn is here, so nothing is missing")
+@pytest.mark.parametrize("name", sorted(FITTED))
+def test_missing_scikit_learn_is_said(network: nn.Module, images: Tensor, name: str) -> None:
+    with pytest.raises(RuntimeError, match=f"captum:{name} needs scikit-learn: run pip install scikit-learn"):
+        method(f"captum:{name}")(network).attribute(images[:1])

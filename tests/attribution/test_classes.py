@@ -1,0 +1,209 @@
+"""The classes as Captum and Quantus use them."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+import torch
+from captum.attr import GradientAttribution, IntegratedGradients, NoiseTunnel, visualization
+from torch import Tensor, nn
+
+from locality.attribution import (
+    AGI,
+    BIG,
+    BSM,
+    IG,
+    METHODS,
+    SM,
+    InputXGradient,
+    SmoothGrad,
+    boundary_integrated_gradients,
+    explain,
+    integrated_gradients,
+    method,
+    saliency_map,
+)
+from locality.boundary import find_boundary
+from locality.types import Boundary
+
+Edge = Callable[..., Boundary]
+
+
+def towards_white(calls: Any, pixels: Tensor, *rest: Any, **options: Any) -> Tensor:
+    """A search that costs nothing: it need not find anything."""
+    return torch.ones_like(pixels)
+
+
+QUICK: dict[str, Callable[..., Any]] = METHODS | {
+    "BSM": functools.partial(BSM, search=towards_white, on_missing="last"),
+    "BIG": functools.partial(BIG, search=towards_white, on_missing="last"),
+    "SmoothGrad": functools.partial(SmoothGrad, samples=3),
+    "AGI": functools.partial(AGI, classes=2, steps=2),
+}
+
+
+def test_the_table() -> None:
+    assert list(METHODS.values()) == [SM, InputXGradient, IG, BSM, BIG, SmoothGrad, AGI]
+    assert all(METHODS[name].__name__ == name for name in METHODS)
+    assert all(issubclass(kind, GradientAttribution) for kind in METHODS.values())
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_inputs_come_back_in_the_form_they_were_given(network: nn.Module, images: Tensor, name: str) -> None:
+    explainer = QUICK[name](network)
+    maps = explainer.attribute(images[:2], target=1)
+    assert maps.shape == images[:2].shape
+    as_tuple = explainer.attribute((images[:2],), target=[1, 1])
+    assert isinstance(as_tuple, tuple)
+    assert len(as_tuple) == 1
+    assert torch.allclose(as_tuple[0], maps, atol=1e-6)
+    assert torch.allclose(explainer.attribute(images[:2], 1), maps, atol=1e-6)
+    assert explainer.attribute(images[:2].half(), 1).dtype == torch.float16
+    with pytest.raises(ValueError, match="`additional_forward_args` must be None"):
+        explainer.attribute(images, target=1, additional_forward_args=(3,))
+    with pytest.raises(ValueError, match="`inputs` must be one tensor of images, got a tuple of 2"):
+        explainer.attribute((images, images), target=1)
+    with pytest.raises(ValueError, match="`images` must lie in"):
+        explainer.attribute(images + 1, target=1)
+
+
+def test_sm_honours_captums_abs(network: nn.Module, images: Tensor) -> None:
+    signed = SM(network).attribute(images, target=1)
+    assert torch.equal(signed, saliency_map(network, images, 1))
+    assert (signed < 0).any()
+    assert torch.equal(SM(network).attribute(images, target=1, abs=True), signed.abs())
+
+
+def test_ig_honours_captums_arguments(network: nn.Module, images: Tensor) -> None:
+    baseline = torch.rand(1, 3, 12, 12)
+    asked: dict[str, Any] = {"target": 1, "baselines": baseline, "n_steps": 9, "method": "gausslegendre"}
+    theirs, their_delta = IntegratedGradients(network).attribute(
+        images.clone().requires_grad_(), return_convergence_delta=True, **asked
+    )
+    ours, delta = IG(network).attribute(images, return_convergence_delta=True, internal_batch_size=2, **asked)
+    assert torch.allclose(ours, theirs, atol=1e-5)
+    assert torch.allclose(delta, their_delta.float(), atol=1e-4)
+    assert (delta < 0).any(), "the sign is Captum's"
+    assert (delta > 0).any()
+    in_tuples = IG(network).attribute((images,), **(asked | {"baselines": (baseline,)}))
+    assert torch.equal(in_tuples[0], IG(network).attribute(images, **asked))
+    assert torch.equal(
+        IG(network, multiply_by_inputs=False).attribute(images, **asked),
+        integrated_gradients(network, images, 1, baseline, 9, "gausslegendre").integral,
+    )
+    default = IG(network).attribute(images, target=1)
+    assert torch.equal(default, integrated_gradients(network, images, 1, "black", 20, "trapezoid").maps)
+    again = IG(network).compute_convergence_delta(ours, baseline, images, target=1)
+    assert torch.allclose(again.float(), delta, atol=1e-4)
+    largest = 0
+
+    def counted(pixels: Tensor) -> Tensor:
+        nonlocal largest
+        largest = max(largest, len(pixels))
+        return network(pixels)  # type: ignore[no-any-return]
+
+    IG(counted).attribute(images, internal_batch_size=2)
+    assert largest == 2
+
+
+def test_big_takes_a_boundary_or_finds_one(network: nn.Module, images: Tensor, make_edge: Edge) -> None:
+    edge = make_edge(torch.rand(images.shape), torch.arange(7) != 3)
+    maps, delta = BIG(network).attribute(images, boundary=edge, n_steps=5, return_convergence_delta=True)
+    expected = boundary_integrated_gradients(network, images, edge, points=5)
+    assert torch.equal(maps.nan_to_num(9), expected.maps.nan_to_num(9))
+    assert torch.equal(delta.abs().nan_to_num(9), expected.gap.nan_to_num(9))
+    assert maps[3].isnan().all()
+    assert BIG(network, on_missing="last").attribute(images, boundary=edge).isfinite().all()
+    assert BSM(network).attribute(images, boundary=edge)[3].isnan().all()
+    assert BSM(network, on_missing="last").attribute(images, boundary=edge).isfinite().all()
+    found = find_boundary(network, images[:2])
+    assert torch.allclose(
+        BIG(network).attribute(images[:2]), boundary_integrated_gradients(network, images[:2], found).maps, atol=1e-5
+    )
+
+
+def test_big_hands_its_search_on(network: nn.Module, images: Tensor) -> None:
+    seen: dict[str, Any] = {}
+
+    def search(calls: Any, pixels: Tensor, labels: Any, norm: Any, seeds: Any, progress: Any, **options: Any) -> Tensor:
+        seen.update(options, seeds=seeds, norm=norm)
+        return torch.ones_like(pixels)
+
+    for kind in (BIG, BSM):
+        seen.clear()
+        kind(network, search=search, seed=3, norm="linf", patience=4, on_missing="last").attribute(images)
+        assert seen["patience"] == 4
+        assert seen["norm"] == "linf"
+        assert len(seen["seeds"]) == 7
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_inside_captums_noise_tunnel(network: nn.Module, images: Tensor, name: str) -> None:
+    explainer = QUICK[name](network, bounds=None)
+    torch.manual_seed(0)
+    maps = NoiseTunnel(explainer).attribute(
+        images[:2], nt_type="smoothgrad", nt_samples=2, stdevs=0.2, target=torch.tensor([1, 2])
+    )
+    assert maps.shape == images[:2].shape
+    # The same by hand, with the noise that NoiseTunnel draws.
+    torch.manual_seed(0)
+    noise = torch.normal(0, torch.tensor(0.2).repeat(4, 3, 12, 12))
+    noisy = images[:2].repeat_interleave(2, 0) + noise
+    by_hand = explainer.attribute(noisy, target=torch.tensor([1, 1, 2, 2])).view(2, 2, 3, 12, 12).mean(1)
+    assert torch.allclose(maps, by_hand, atol=1e-5, equal_nan=True)
+    with pytest.raises(ValueError, match="`images` must lie in"):
+        NoiseTunnel(QUICK[name](network)).attribute(images[:2], nt_samples=2, stdevs=0.5, target=1)
+
+
+@pytest.mark.parametrize("name", ["IG", "BIG"])
+def test_delta_inside_the_noise_tunnel(network: nn.Module, images: Tensor, name: str) -> None:
+    tunnel = NoiseTunnel(QUICK[name](network, bounds=None))
+    maps, delta = tunnel.attribute(images[:2], nt_samples=3, stdevs=0.1, target=1, return_convergence_delta=True)
+    assert maps.shape == images[:2].shape
+    assert delta.shape == (6,)
+
+
+def test_captums_visualization_draws_our_maps(network: nn.Module, images: Tensor) -> None:
+    mpl.use("Agg")
+    maps = SM(network).attribute(images[:1])[0].permute(1, 2, 0).numpy()
+    figure, _ = visualization.visualize_image_attr(
+        maps, images[0].permute(1, 2, 0).numpy(), method="blended_heat_map", sign="all", use_pyplot=False
+    )
+    assert figure.axes
+
+
+@pytest.mark.parametrize("name", ["SM", "IG", "BIG", "captum:DeepLift"])
+def test_quantus_calling_convention(network: nn.Module, images: Tensor, name: str) -> None:
+    pixels, classes = images[:2].numpy(), np.array([1, 3])
+    maps = explain(model=network, inputs=pixels, targets=classes, method=name, device="cpu")
+    assert isinstance(maps, np.ndarray)
+    assert maps.dtype == np.float32
+    expected = method(name)(network).attribute(images[:2], target=torch.tensor([1, 3]))
+    assert np.allclose(maps, expected.numpy(), atol=1e-5)
+
+
+def test_quantus_options_find_their_place(network: nn.Module, images: Tensor) -> None:
+    noisy = images.numpy() * 2 - 0.5
+    found = explain(network, noisy, np.array(1), method="IG", n_steps=4, baselines=0.5, bounds=None)
+    expected = IG(network, bounds=None).attribute(torch.as_tensor(noisy), target=1, n_steps=4, baselines=0.5)
+    assert np.allclose(found, expected.numpy(), atol=1e-6)
+    assert np.allclose(explain(network, images.numpy(), None, method="SM"), SM(network).attribute(images).numpy(), atol=1e-6)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
+        explain(network, images.numpy(), np.array(1), method="IG", colour=3)
+
+
+def test_method_resolves_names_classes_and_functions(network: nn.Module, images: Tensor) -> None:
+    assert method("BIG") is BIG
+    assert method(BIG) is BIG
+    configured = functools.partial(IG, multiply_by_inputs=False)
+    assert method(configured) is configured
+    maps = method(lambda model, pixels, target: pixels * 0 + target)(network).attribute(images, target=3)
+    assert (maps == 3).all()
+    for wrong, hint in (("BIGG", "BIG"), ("smoothgrad", "SmoothGrad"), ("big", "BIG"), ("ig", "IG")):
+        with pytest.raises(ValueError, match=f"`method` must be one of SM, .*got '{wrong}': did you mean {hint}\\?"):
+            method(wrong)
+    with pytest.raises(TypeError, match="`method` must be a name, a class or a function, got int"):
+        method(3)  # type: ignore[arg-type]

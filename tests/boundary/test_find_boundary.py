@@ -1,0 +1,276 @@
+"""Known boundaries: linear models in closed form, a small ReLU net by brute force; and what a search promises."""
+
+import warnings
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from locality.boundary import SEARCHES, find_boundary
+
+SHAPE = (3, 6, 6)
+
+
+@pytest.fixture
+def linear() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(108, 5))
+
+
+@pytest.fixture
+def network() -> nn.Sequential:
+    torch.manual_seed(1)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(288, 4)
+    ).eval()
+
+
+@pytest.fixture
+def images() -> Tensor:
+    return torch.rand(12, *SHAPE, generator=torch.Generator().manual_seed(2)) * 0.4 + 0.3
+
+
+def closed_form(model: nn.Sequential, images: Tensor, norm: str) -> tuple[Tensor, Tensor]:
+    """Distance to the nearest hyperplane of a linear model, and its class; pixel limits are far."""
+    weights, bias = model[1].weight.detach(), model[1].bias.detach()
+    logits = images.flatten(1) @ weights.T + bias
+    label = logits.argmax(1)
+    gap = logits.gather(1, label[:, None]) - logits
+    normal = weights[label][:, None] - weights[None]
+    length = normal.norm(dim=2) if norm == "l2" else normal.abs().sum(2)
+    distance = (gap / length).scatter(1, label[:, None], torch.inf)
+    return distance.min(1).values, distance.argmin(1)
+
+
+@pytest.mark.parametrize(("search", "norm"), [("fast", "l2"), ("thorough", "l2"), ("fast", "linf"), ("thorough", "linf")])
+def test_a_linear_model_in_closed_form(linear: nn.Sequential, images: Tensor, search: str, norm: str) -> None:
+    distance, nearest = closed_form(linear, images, norm)
+    edge = find_boundary(linear, images, search=search, norm=norm)  # type: ignore[arg-type]
+    assert edge.found.all()
+    assert torch.allclose(edge.distance, distance, rtol=1e-3)
+    assert torch.equal(edge.crossed_to, nearest)
+    with torch.no_grad():
+        logits = linear(edge.points)
+    rows = torch.arange(len(images))
+    # On the hyperplane between the two classes, a hair beyond it.
+    assert torch.allclose(logits[rows, edge.labels], logits[rows, nearest], atol=1e-3)
+    assert (logits.argmax(1) != edge.labels).all()
+    assert (edge.optimality > 0.999).all()
+
+
+def test_a_relu_net_in_two_dimensions_by_brute_force() -> None:
+    torch.manual_seed(3)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(2, 24), nn.ReLU(), nn.Linear(24, 3))
+    with torch.no_grad():
+        net[1].weight.mul_(3)
+        net[1].bias.copy_(-(net[1].weight @ torch.tensor([0.5, 0.5])) + 0.3 * torch.randn(24))
+        net[3].bias.zero_()
+        side = torch.linspace(0, 1, 801)
+        grid = torch.cartesian_prod(side, side)
+        classes = net(grid.view(-1, 1, 1, 2)).argmax(1)
+        chosen = torch.rand(40, 2, generator=torch.Generator().manual_seed(4))
+        own = net(chosen.view(-1, 1, 1, 2)).argmax(1)
+    distances = torch.cdist(chosen, grid)
+    distances[own[:, None] == classes[None]] = torch.inf
+    nearest = distances.min(1).values
+    kept = torch.isfinite(nearest) & (nearest > 0.02)  # closer than this, the grid itself is not exact to 1 %
+    assert kept.sum() > 15
+    edge = find_boundary(net, chosen[kept].view(-1, 1, 1, 2), search="thorough")
+    assert edge.found.all()
+    ratio = edge.distance / nearest[kept]
+    assert (ratio <= 1.01).float().mean() > 0.95
+    assert ratio.max() < 1.03  # one image's nearest point is a corner between two facets
+    assert (edge.distance >= nearest[kept] * 0.98 - 0.0013).all()  # a grid's diagonal is 0.00177
+    fast = find_boundary(net, chosen[kept].view(-1, 1, 1, 2))
+    assert (fast.distance / nearest[kept]).median() < 1.01
+
+
+def test_points_are_across_inside_and_on_the_line(network: nn.Sequential, images: Tensor) -> None:
+    edge = find_boundary(network, images)
+    with torch.no_grad():
+        label, reached = network(images).argmax(1), network(edge.points).argmax(1)
+        before = network(images + (edge.points - images) * (1 - 1e-3)).argmax(1)
+    assert torch.equal(edge.labels, label)
+    assert torch.equal(edge.crossed_to, reached)
+    assert (reached != label).all()
+    assert torch.equal(before, label)  # a thousandth back is the old class again
+    assert 0 <= edge.points.min() <= edge.points.max() <= 1
+    assert torch.allclose(edge.distance, (edge.points - images).flatten(1).norm(dim=1))
+
+
+def test_pixel_limits_are_part_of_the_problem() -> None:
+    """The way along the normal leaves [0, 1]; the nearest point inside is known: the other pixel takes over."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(2, 2))
+    with torch.no_grad():
+        model[1].weight.copy_(torch.tensor([[2.0, 1.0], [0.0, 0.0]]))
+        model[1].bias.copy_(torch.tensor([0.0, 0.6]))
+    # 2a + b = 0.6 with a >= 0: from (0.1, 0.9) the free projection is (−0.1, 0.8); the best inside is (0, 0.6).
+    edge = find_boundary(model, torch.tensor([0.1, 0.9]).view(1, 1, 1, 2))
+    assert edge.points.flatten().tolist() == pytest.approx([0.0, 0.6], abs=5e-3)
+
+
+def test_batch_and_order_do_not_matter(network: nn.Sequential, images: Tensor) -> None:
+    together = find_boundary(network, images)
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
+    shuffled = find_boundary(network, images[order], chunk=5)
+    alone = [find_boundary(network, images[i : i + 1], chunk=1) for i in range(len(images))]
+    assert torch.allclose(together.distance[order], shuffled.distance, rtol=1e-4)
+    assert torch.allclose(together.distance, torch.cat([edge.distance for edge in alone]), rtol=1e-4)
+    assert torch.allclose(together.points, torch.cat([edge.points for edge in alone]), atol=1e-3)
+
+
+def test_an_image_of_another_class_is_across_already(network: nn.Sequential, images: Tensor) -> None:
+    with torch.no_grad():
+        predicted = network(images).argmax(1)
+    labels = predicted.clone()
+    labels[0] = (predicted[0] + 1) % 4
+    edge = find_boundary(network, images, labels=labels)
+    assert edge.distance[0] == 0
+    assert edge.found.all()
+    assert torch.equal(edge.points[0], images[0])
+    assert edge.crossed_to[0] == predicted[0]
+    assert (edge.distance[1:] > 0).all()
+
+
+class Constant(nn.Module):
+    def forward(self, images: Tensor) -> Tensor:
+        return torch.tensor([1.0, 0.0, -1.0]).expand(len(images), 3) + 0 * images.mean((1, 2, 3))[:, None]
+
+
+@pytest.mark.parametrize("search", ["fast", "thorough"])
+def test_a_model_that_never_changes_its_mind(images: Tensor, search: str) -> None:
+    with pytest.warns(UserWarning, match="gradients of exactly 0"):
+        edge = find_boundary(Constant(), images[:3], search=search)
+    assert not edge.found.any()
+    assert torch.isinf(edge.distance).all()
+    one_sided = nn.Sequential(nn.Flatten(), nn.Linear(108, 2))
+    with torch.no_grad():
+        one_sided[1].bias.copy_(torch.tensor([1000.0, 0.0]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        edge = find_boundary(one_sided, images[:3], search=search)
+    assert not edge.found.any()
+    assert torch.isinf(edge.distance).all()
+    assert 0 <= edge.points.min() <= edge.points.max() <= 1
+
+
+def test_a_model_without_parameters(images: Tensor) -> None:
+    def brighter_half(pixels: Tensor) -> Tensor:
+        return torch.stack([pixels[..., :3].mean((1, 2, 3)), pixels[..., 3:].mean((1, 2, 3))], dim=1)
+
+    edge = find_boundary(brighter_half, images)
+    with torch.no_grad():
+        left, right = brighter_half(images).T
+    # Each half has 54 pixels: moving all by ε changes the difference by 2ε, so ε = |l − r|/2 in 108 pixels.
+    assert torch.allclose(edge.distance, (left - right).abs() / 2 * 108**0.5, rtol=2e-3)
+
+
+@pytest.fixture
+def guarded(network: nn.Sequential) -> Iterator[nn.Sequential]:
+    """A model whose whole state is compared afterwards."""
+    network.train()
+    network[1].eval()
+    network[0].weight.requires_grad_(False)
+    network[4].weight.grad = torch.ones_like(network[4].weight)
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    state = torch.get_rng_state()
+    yield network
+    assert [part.training for part in network] == [True, False, True, True, True]
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    assert not network[0].weight.requires_grad
+    assert network[4].bias.requires_grad
+    assert network[4].bias.grad is None
+    assert (network[4].weight.grad == 1).all()
+    assert torch.equal(state, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("search", ["fast", "thorough"])
+def test_nothing_of_the_callers_changes(guarded: nn.Sequential, images: Tensor, search: str) -> None:
+    given = images[:4].clone().requires_grad_()
+    find_boundary(guarded, given, search=search)
+    assert torch.equal(given, images[:4])
+    assert given.grad is None
+
+
+def test_nothing_changes_after_an_exception_either(guarded: nn.Sequential, images: Tensor) -> None:
+    def failing(*_: object, **__: object) -> Tensor:
+        raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        find_boundary(guarded, images, search=failing)
+
+
+def test_half_precision_models(network: nn.Sequential, images: Tensor) -> None:
+    exact = find_boundary(network, images)
+    rough = find_boundary(network.to(torch.bfloat16), images)
+    assert rough.points.dtype == torch.float32
+    assert rough.found.all()
+    assert (rough.distance / exact.distance - 1).abs().median() < 0.3  # bfloat16 has three digits
+
+
+def test_progress_and_wrong_names(linear: nn.Sequential, images: Tensor) -> None:
+    seen: list[tuple[int, int]] = []
+    find_boundary(linear, images, progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (12, 12)
+    with pytest.raises(ValueError, match="got 'fats': did you mean 'fast'"):
+        find_boundary(linear, images, search="fats")
+    with pytest.raises(ValueError, match="`norm` must be"):
+        find_boundary(linear, images, norm="l3")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="'linf' works with fast and thorough"):
+        find_boundary(linear, images, search="paper", norm="linf")
+    assert set(SEARCHES) == {"fast", "thorough", "paper", "autopgd"}
+
+
+@pytest.mark.parametrize(
+    ("bad", "error", "words"),
+    [
+        (torch.rand(2, *SHAPE) * 3, ValueError, "must lie in"),
+        (torch.rand(*SHAPE), ValueError, "N×C×H×W"),
+        (torch.ones(2, *SHAPE, dtype=torch.uint8), TypeError, "divide 8-bit pixels"),
+        (torch.full((2, *SHAPE), torch.nan), ValueError, "finite"),
+        (torch.rand(0, *SHAPE), ValueError, "at least one"),
+        ([[1.0]], TypeError, "must be a tensor"),
+    ],
+)
+def test_wrong_images_are_named(linear: nn.Sequential, bad: Tensor, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        find_boundary(linear, bad)
+
+
+@pytest.mark.parametrize(
+    ("output", "error", "words"),
+    [
+        (lambda x: (x.flatten(1)[:, :3],), TypeError, "got tuple"),
+        (lambda x: x.flatten(1)[:, :1], ValueError, "two classes or more"),
+        (lambda x: x.flatten(1)[:, :3] * torch.nan, ValueError, "finite logits"),
+        (lambda x: x.flatten(1)[:1, :3], ValueError, "for 12 images"),
+    ],
+)
+def test_wrong_models_are_named(images: Tensor, output: object, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        find_boundary(output, images)  # type: ignore[arg-type]
+
+
+def test_wrong_labels_are_named(linear: nn.Sequential, images: Tensor) -> None:
+    with pytest.raises(ValueError, match="class from 0 to 4, got 0 to 7"):
+        find_boundary(linear, images, labels=torch.tensor([7] + [0] * 11))
+
+
+def test_probabilities_get_a_warning(linear: nn.Sequential, images: Tensor) -> None:
+    with pytest.warns(UserWarning, match="returns probabilities"):
+        find_boundary(nn.Sequential(*linear, nn.Softmax(1)), images)
+
+
+def test_fast_spends_gradients_where_they_are_needed(linear: nn.Sequential, images: Tensor) -> None:
+    """A linear model is solved by the first round; counting shows that no image gets more."""
+    counted = 0
+
+    def counting(calls: object, *rest: object, **options: object) -> Tensor:
+        nonlocal counted
+        points = SEARCHES["fast"](calls, *rest, **options)
+        counted = calls.gradients  # type: ignore[attr-defined]
+        return points
+
+    find_boundary(linear, images, search=counting)
+    assert counted <= (8 + 4 + 8) * len(images)

@@ -1,0 +1,335 @@
+"""Foolbox's minimum-norm attacks as searches."""
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from locality.boundary.bisect import bisect, margin
+from locality.boundary.foolbox_backend import BATCHED, foolbox_search, minimum_norm_attacks, own_randomness
+from locality.model_calls import Calls, calling, image_seeds
+
+SIZE = 3 * 8 * 8
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Networks this small wait for each other's threads longer than they compute."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def linear_model(distances: list[float], classes: int = 4) -> tuple[nn.Module, Tensor, Tensor, Tensor]:
+    """A linear softmax model, images exactly that far (ℓ2) from its boundary, their classes and the distances."""
+    generator = torch.Generator().manual_seed(3)
+    weights = torch.linalg.qr(torch.randn(SIZE, classes, generator=generator)).Q.T
+    labels = torch.arange(len(distances)) % classes
+    noise = 0.05 * torch.randn(len(distances), SIZE, generator=generator)
+    scores = torch.full((len(distances), classes), -0.6)  # Only the next class is near, as the cross-entropy sees it too.
+    rows = torch.arange(len(distances))
+    scores[rows, (labels + 1) % classes] = 0
+    scores[rows, labels] = 2**0.5 * torch.tensor(distances)
+    images = 0.5 + noise - noise @ weights.T @ weights + scores @ weights
+    model = nn.Sequential(nn.Flatten(), nn.Linear(SIZE, classes))
+    with torch.no_grad():
+        model[1].weight.copy_(10 * weights)
+        model[1].bias.copy_(-5 * weights.sum(1))
+    assert images.min() > 0
+    assert images.max() < 1
+    return model, images.view(-1, 3, 8, 8), labels, torch.tensor(distances)
+
+
+def small_network() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(8 * 64, 5)
+    )
+
+
+def found(
+    name: str, model: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, **options: Any
+) -> tuple[Tensor, Calls]:
+    seeds = image_seeds(images, options.pop("seed", 0))
+    norm = options.pop("norm", "l2")
+    with calling(model, images, options.pop("chunk", None)) as calls:
+        points = foolbox_search(name)(calls, images, labels, norm, seeds, lambda done, total: None, **options)
+    return points, calls
+
+
+def crosses(model: Callable[[Tensor], Tensor], points: Tensor, labels: Tensor) -> Tensor:
+    with torch.no_grad():
+        return margin(model(points), labels) < 0
+
+
+def length(offset: Tensor) -> Tensor:
+    return offset.flatten(1).norm(dim=1)
+
+
+@pytest.fixture(scope="module")
+def near() -> tuple[nn.Module, Tensor, Tensor, Tensor]:
+    return linear_model([0.12, 0.2, 0.4, 0.6, 0.85])
+
+
+@pytest.mark.parametrize(
+    ("name", "norm", "tolerance"),
+    [
+        ("foolbox:DDNAttack", "l2", 0.01),
+        ("DDNAttack", "l2", 0.01),
+        ("foolbox:L2DeepFoolAttack", "l2", 0.01),
+        ("foolbox:LInfFMNAttack", "linf", 0.05),
+        ("foolbox:LinfDeepFoolAttack", "linf", 0.01),
+    ],
+)
+def test_it_finds_the_boundary_of_a_linear_model(
+    near: tuple[nn.Module, Tensor, Tensor, Tensor], name: str, norm: str, tolerance: float
+) -> None:
+    model, images, labels, exact = near
+    points, _ = found(name, model, images, labels, norm=norm)
+    assert crosses(model, points, labels).all()
+    with calling(model, images) as calls:
+        points = bisect(calls, images, points, labels)
+    distance = length(points - images)
+    if norm == "linf":
+        # The dual norm of the normal: gap/‖w_y − w_k‖₁, least over the classes k.
+        with torch.no_grad():
+            gaps = model(images).gather(1, labels[:, None]) - model(images)
+        normals = (model[1].weight[labels][:, None] - model[1].weight).detach().abs().sum(2)
+        exact = torch.where(normals > 0, gaps / normals, torch.inf).min(dim=1).values
+        distance = (points - images).flatten(1).abs().amax(1)
+    assert torch.allclose(distance, exact, rtol=tolerance)
+
+
+def test_evaluations_are_counted(near: tuple[nn.Module, Tensor, Tensor, Tensor]) -> None:
+    model, images, labels, _ = near
+    _, calls = found("DDNAttack", model, images, labels, steps=30)
+    assert (calls.gradients, calls.forwards) == (30 * len(images), 0)
+    _, calls = found("BinarySearchContrastReductionAttack", model, images, labels, binary_search_steps=7)
+    assert (calls.gradients, calls.forwards) == (0, 7 * len(images))
+
+
+def test_points_are_not_clipped_and_failures_stay_failures() -> None:
+    model, images, labels, exact = linear_model([1.25])
+    points, _ = found("L2CarliniWagnerAttack", model, images, labels, steps=100, binary_search_steps=5)
+    assert crosses(model, points, labels).all()
+    assert torch.allclose(length(points - images), exact, rtol=0.05)
+
+    def bright(pixels: Tensor) -> Tensor:
+        mean = pixels.flatten(1).mean(dim=1)
+        return torch.stack([20 * mean, torch.full_like(mean, 0.5)], dim=1)
+
+    grey, first = torch.full((2, 3, 8, 8), 0.5), torch.zeros(2, dtype=torch.int64)
+    assert crosses(bright, torch.zeros_like(grey), first).all()
+    points, _ = found("L2CarliniWagnerAttack", bright, grey, first, steps=10, binary_search_steps=2)
+    assert torch.equal(points, grey), "Foolbox's black image would pass for a success"
+    points, _ = found("DDNAttack", bright, grey, first, steps=3, init_epsilon=0.01)
+    assert not crosses(bright, points, first).any()
+
+
+def attack_options(name: str) -> dict[str, Any]:
+    small = {"L2CarliniWagnerAttack": {"steps": 20, "binary_search_steps": 3}, "HopSkipJumpAttack": {"steps": 1}}
+    long = {
+        "GaussianBlurAttack",
+        "LinearSearchContrastReductionAttack",
+        "SaltAndPepperNoiseAttack",
+        "BoundaryAttack",
+        ALONE[2],
+    }
+    return small.get(name, {"steps": 20} if name in long else {})
+
+
+def needs(name: str) -> str:
+    return "linf" if name.lower().startswith("linf") else "l2"
+
+
+ALONE = ["BoundaryAttack", "HopSkipJumpAttack", "LinearSearchBlendedUniformNoiseAttack", "SaltAndPepperNoiseAttack"]
+
+
+@pytest.mark.filterwarnings("ignore:foolbox.L2FMNAttack")
+@pytest.mark.parametrize("name", [*sorted(BATCHED), *ALONE])
+def test_company_and_order_do_not_matter(name: str) -> None:
+    model = small_network()
+    images = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(2))
+    labels = model.eval()(images).argmax(1)
+    order = torch.tensor([3, 0, 2, 1])
+    options = {"norm": needs(name), **attack_options(name)}
+    together, _ = found(name, model, images, labels, **options)
+    shuffled, _ = found(name, model, images[order], labels[order], chunk=3, **options)
+    alone, _ = found(name, model, images[1:2], labels[1:2], **options)
+    assert torch.allclose(shuffled, together[order], atol=1e-4)
+    assert torch.allclose(alone, together[1:2], atol=1e-4)
+    if name in ALONE:
+        assert crosses(model, together, labels).all()
+        other, _ = found(name, model, images, labels, seed=1, **options)
+        assert not torch.allclose(other, together, atol=1e-4)
+
+
+def test_an_early_abort_that_sees_the_batch_runs_image_by_image(near: tuple[nn.Module, Tensor, Tensor, Tensor]) -> None:
+    model, images, labels, _ = near
+    sizes: list[int] = []
+
+    def spy(pixels: Tensor) -> Tensor:
+        sizes.append(len(pixels))
+        logits: Tensor = model(pixels)
+        return logits
+
+    found("L2CarliniWagnerAttack", spy, images, labels, steps=10, binary_search_steps=1)
+    assert set(sizes) == {len(images)}
+    sizes.clear()
+    found("L2CarliniWagnerAttack", spy, images, labels, steps=10, binary_search_steps=1, abort_early=True)
+    assert set(sizes) == {1}
+
+
+def test_ddn_s_random_directions_at_zero_gradients_are_each_image_s_own() -> None:
+    def flat(pixels: Tensor) -> Tensor:
+        """No gradient near grey, another class where the first pixel changes much."""
+        moved = (pixels[:, 0, 0, 0] - 0.5).abs() - 0.03
+        return torch.stack([torch.zeros_like(moved), torch.relu(moved) - 0.01], dim=1)
+
+    images = 0.5 + 0.01 * torch.rand(3, 3, 2, 2, generator=torch.Generator().manual_seed(2))
+    labels = torch.zeros(3, dtype=torch.int64)
+    together, _ = found("DDNAttack", flat, images, labels, steps=20)
+    assert not torch.equal(together, images)
+    assert torch.allclose(found("DDNAttack", flat, images.flip(0), labels, steps=20)[0], together.flip(0), atol=1e-5)
+    assert torch.allclose(found("DDNAttack", flat, images[2:], labels[2:], steps=20)[0], together[2:], atol=1e-5)
+
+
+def test_without_a_starting_point_an_image_is_not_found() -> None:
+    images = torch.full((2, 3, 4, 4), 0.5)
+    labels = torch.zeros(2, dtype=torch.int64)
+
+    def constant(pixels: Tensor) -> Tensor:
+        return torch.tensor([[1.0, 0.5, 0.2]]).repeat(len(pixels), 1)
+
+    for name in ("BoundaryAttack", "PointwiseAttack"):
+        with pytest.warns(UserWarning, match=f"foolbox:{name} gave up on some images"):
+            points, _ = found(name, constant, images, labels)
+        assert torch.equal(points, images)
+    for name in ("DDNAttack", "L2DeepFoolAttack", "NewtonFoolAttack", "L2CarliniWagnerAttack"):
+        points, _ = found(name, constant, images, labels, steps=5)
+        assert points.isfinite().all()
+
+
+@pytest.mark.parametrize("kind", [ValueError, AssertionError])
+def test_errors_of_the_model_are_not_taken_for_a_missing_start(kind: type[Exception]) -> None:
+    images = torch.full((1, 3, 4, 4), 0.5)
+
+    def broken(pixels: Tensor) -> Tensor:
+        raise kind("the model's own")
+
+    with pytest.raises(kind, match="the model's own"):
+        found("BoundaryAttack", broken, images, torch.zeros(1, dtype=torch.int64))
+
+
+def test_the_three_generators_follow_the_seed_and_come_back() -> None:
+    def draws() -> tuple[float, float, float]:
+        return torch.rand(1).item(), float(np.random.rand()), random.random()
+
+    drawn = []
+    for seed in (2**62 + 1, 2**62 + 1, 7):
+        with own_randomness(seed, torch.device("cpu")):
+            drawn.append(draws())
+    assert drawn[0] == drawn[1]
+    assert all(one != other for one, other in zip(drawn[1], drawn[2], strict=True))
+    states = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()
+    with own_randomness(1, torch.device("cpu")):
+        draws()
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert (np.random.get_state()[1].tolist(), random.getstate()) == states[1:]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "kind", "words"),
+    [
+        ("DDNAtack", {}, ValueError, "minimum-norm attack of Foolbox, foolbox:DDNAtack is unknown: try foolbox:DDNAttack"),
+        (
+            "foolbox:LinfPGD",
+            {},
+            ValueError,
+            "minimum-norm attack of Foolbox, foolbox:LinfPGD has a fixed epsilon: try foolbox",
+        ),
+        ("DatasetAttack", {}, ValueError, "cannot be foolbox:DatasetAttack: it needs a data set"),
+        ("DDNAttack", {"norm": "linf"}, ValueError, "foolbox:DDNAttack minimises l2, got 'linf'"),
+        ("LInfFMNAttack", {}, ValueError, "foolbox:LInfFMNAttack minimises linf, got 'l2'"),
+        ("EADAttack", {}, ValueError, "foolbox:EADAttack minimises l1, got 'l2'"),
+        (
+            "DDNAttack",
+            {"stpes": 3},
+            TypeError,
+            "`stpes` is no option of foolbox:DDNAttack: it takes init_epsilon, steps, gamma",
+        ),
+    ],
+)
+def test_wrong_names_norms_and_options_are_named(
+    near: tuple[nn.Module, Tensor, Tensor, Tensor], name: str, options: dict[str, Any], kind: type[Exception], words: str
+) -> None:
+    model, images, labels, _ = near
+    with pytest.raises(kind, match=words):
+        found(name, model, images, labels, **options)
+
+
+def test_the_tables_name_attacks_that_exist() -> None:
+    assert set(minimum_norm_attacks()) >= BATCHED | set(ALONE)
+    assert "L2ProjectedGradientDescentAttack" not in minimum_norm_attacks()
+
+
+def test_foolbox_s_l2_fmn_is_known_to_be_wrong(near: tuple[nn.Module, Tensor, Tensor, Tensor]) -> None:
+    model, images, labels, exact = near
+    with pytest.warns(UserWarning, match="foolbox:L2FMNAttack of Foolbox 3.3.4"):
+        points, _ = found("L2FMNAttack", model, images, labels)
+    assert length(points - images)[0] > 2 * exact[0], "no longer true? then the warning can go"
+
+
+def state(model: nn.Module) -> tuple[Any, ...]:
+    return (
+        [p.grad for p in model.parameters()],
+        [p.requires_grad for p in model.parameters()],
+        [part.training for part in model.modules()],
+        torch.get_rng_state().tolist(),
+        np.random.get_state()[1].tolist(),
+        random.getstate(),
+    )
+
+
+@pytest.mark.parametrize("name", ["DDNAttack", "PointwiseAttack"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_caller_s_state_is_kept_also_after_an_exception(name: str, fails: bool) -> None:
+    model, images, labels, _ = linear_model([0.1, 0.2])
+    model.train()
+    calls_made = 0
+
+    def stop(*_: object) -> None:
+        nonlocal calls_made
+        calls_made += 1
+        if fails and calls_made == 50:
+            raise RuntimeError("inside Foolbox")
+
+    model.register_forward_hook(stop)
+    before, pixels = state(model), images.clone()
+    with calling(model, images) as calls:  # Entered by hand: the search itself restores, not only `calling`.
+        inside = torch.get_rng_state()
+        arguments = (calls, images, labels, "l2", [1, 2], lambda done, total: None)
+        if fails:
+            with pytest.raises(RuntimeError, match="inside Foolbox"):
+                foolbox_search(name)(*arguments)
+        else:
+            foolbox_search(name)(*arguments)
+        assert torch.equal(torch.get_rng_state(), inside)
+    assert state(model) == before
+    assert all(p.grad is None for p in model.parameters())
+    assert torch.equal(images, pixels)
+
+
+def test_progress_grows_to_its_total(near: tuple[nn.Module, Tensor, Tensor, Tensor]) -> None:
+    model, images, labels, _ = near
+    seen: list[tuple[int, int]] = []
+    with calling(model, images, chunk=2) as calls:
+        foolbox_search("DDNAttack")(
+            calls, images, labels, "l2", [0] * 5, lambda done, total: seen.append((done, total)), steps=3
+        )
+    assert seen == [(2, 5), (4, 5), (5, 5)]

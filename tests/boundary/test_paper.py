@@ -1,0 +1,285 @@
+"""The thesis' search against a linear model whose boundary is known in closed form."""
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from locality.boundary.bisect import bisect, margin
+from locality.boundary.paper import EPSILONS, PaperPieces, paper_pieces, paper_search
+from locality.model_calls import Calls, calling, image_seeds
+
+SIZE = 3 * 8 * 8
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Networks this small wait for each other's threads longer than they compute."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer steps, for what does not depend on their number."""
+    monkeypatch.setattr("locality.boundary.paper.STEPS", 20)
+
+
+def linear_model(distances: list[float], classes: int = 4) -> tuple[nn.Module, Tensor, Tensor, Tensor]:
+    """A linear softmax model, images exactly that far (ℓ2) from its boundary, their classes and the distances."""
+    generator = torch.Generator().manual_seed(3)
+    weights = torch.linalg.qr(torch.randn(SIZE, classes, generator=generator)).Q.T
+    labels = torch.arange(len(distances)) % classes
+    noise = 0.05 * torch.randn(len(distances), SIZE, generator=generator)
+    scores = torch.full((len(distances), classes), -0.6)  # Only the next class is near, as the cross-entropy sees it too.
+    rows = torch.arange(len(distances))
+    scores[rows, (labels + 1) % classes] = 0
+    scores[rows, labels] = 2**0.5 * torch.tensor(distances)
+    images = 0.5 + noise - noise @ weights.T @ weights + scores @ weights
+    model = nn.Sequential(nn.Flatten(), nn.Linear(SIZE, classes))
+    with torch.no_grad():
+        model[1].weight.copy_(10 * weights)
+        model[1].bias.copy_(-5 * weights.sum(1))
+    assert images.min() > 0
+    assert images.max() < 1
+    return model, images.view(-1, 3, 8, 8), labels, torch.tensor(distances)
+
+
+def small_network() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(8 * 64, 5)
+    )
+
+
+def found(model: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, **options: Any) -> tuple[Tensor, Calls]:
+    with calling(model, images, options.pop("chunk", None)) as calls:
+        points = paper_search(calls, images, labels, "l2", image_seeds(images, 0), lambda done, total: None, **options)
+    return points, calls
+
+
+def pieces(model: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, **options: Any) -> PaperPieces:
+    with calling(model, images) as calls:
+        return paper_pieces(calls, images, labels, **options)
+
+
+def crosses(model: Callable[[Tensor], Tensor], points: Tensor, labels: Tensor) -> Tensor:
+    with torch.no_grad():
+        return margin(model(points), labels) < 0
+
+
+def length(offset: Tensor) -> Tensor:
+    return offset.flatten(1).norm(dim=1)
+
+
+@pytest.fixture(scope="module")
+def near() -> tuple[nn.Module, Tensor, Tensor, Tensor]:
+    return linear_model([0.12, 0.2, 0.4, 0.6, 0.85])
+
+
+def test_it_finds_the_boundary_of_a_linear_model(near: tuple[nn.Module, Tensor, Tensor, Tensor]) -> None:
+    model, images, labels, exact = near
+    points, _ = found(model, images, labels)
+    assert crosses(model, points, labels).all()
+    with calling(model, images) as calls:
+        points = bisect(calls, images, points, labels)
+    assert torch.allclose(length(points - images), exact, rtol=0.02)
+    assert (length(points - images) >= exact * 0.9999).all()
+
+
+def test_each_image_stops_at_its_first_successful_epsilon(near: tuple[nn.Module, Tensor, Tensor, Tensor]) -> None:
+    model, images, labels, exact = near
+    first = torch.tensor([next(n for n, epsilon in enumerate(EPSILONS) if epsilon > d) for d in exact.tolist()])
+    assert len(first.unique()) >= 4
+    with calling(model, images) as calls:
+        result = paper_pieces(calls, images, labels)
+    assert calls.gradients == 100 * int((first + 1).sum()) + 900 * len(images)
+    assert calls.forwards == int((first + 1).sum()) + len(images)
+    assert torch.allclose(result.pgd_epsilon, torch.tensor(EPSILONS)[first])
+    assert (length(result.pgd_points - images) <= result.pgd_epsilon * 1.0001).all()
+
+
+def test_a_step_of_pgd_is_two_hundredths_of_epsilon(near: tuple[nn.Module, Tensor, Tensor, Tensor]) -> None:
+    model, images, labels, _ = near
+    seen: list[Tensor] = []
+
+    def spy(pixels: Tensor) -> Tensor:
+        seen.append(pixels.detach().clone())
+        logits: Tensor = model(pixels)
+        return logits
+
+    found(spy, images, labels, epsilons=[0.05])
+    assert torch.equal(seen[0], images), "no random start"
+    assert torch.allclose(length(seen[1] - seen[0]), torch.tensor(0.02 * 0.05), rtol=1e-3)
+    assert torch.allclose(length(seen[2] - seen[0]), torch.tensor(0.04 * 0.05), rtol=1e-3)
+    assert torch.allclose(length(seen[99] - images), torch.tensor(0.05), rtol=1e-3)
+    # CW's first step of Adam moves every pixel by 1e-2 in the space of arctanh, where the derivative is at most 1/2.
+    start = next(n for n in range(101, len(seen)) if torch.allclose(seen[n], images, atol=1e-5))
+    moved = torch.atanh(2 * seen[start + 1] - 1) - torch.atanh(2 * images - 1)
+    assert torch.allclose(moved.abs(), torch.tensor(0.01), rtol=0.02)
+
+
+def test_cw_is_not_clipped_and_what_lies_beyond_is_flagged() -> None:
+    model, images, labels, exact = linear_model([0.4, 1.25])
+    result = pieces(model, images, labels)
+    assert result.pgd_success.tolist() == [True, False]
+    assert result.pgd_epsilon.isnan().tolist() == [False, True]
+    assert result.pgd_distance.isinf().tolist() == [False, True]
+    assert result.cw_success.all()
+    assert result.beyond.tolist() == [False, True]
+    assert crosses(model, result.cw_points, labels).all()
+    assert torch.allclose(length(result.cw_points - images), exact, rtol=0.05)
+    assert torch.equal(result.points[1], result.cw_points[1])
+
+
+def test_the_closer_success_wins() -> None:
+    images = torch.zeros(4, 1, 1, 1)
+    near, far = images + 0.1, images + 0.2
+    yes, inf = torch.tensor([True, True, False, False]), torch.inf
+    result = PaperPieces(
+        pgd_points=near,
+        pgd_success=yes,
+        pgd_epsilon=torch.zeros(4),
+        pgd_distance=torch.tensor([0.1, 0.3, inf, inf]),
+        cw_points=far,
+        cw_success=torch.tensor([True, True, True, False]),
+        cw_distance=torch.tensor([0.2, 0.2, 0.2, inf]),
+        beyond=yes,
+    )
+    assert torch.allclose(result.points.flatten(), torch.tensor([0.1, 0.2, 0.2, 0.1]))
+
+
+def test_a_failure_is_no_success_even_where_black_is_another_class() -> None:
+    labels = torch.zeros(2, dtype=torch.int64)
+    images = torch.full((2, 3, 8, 8), 0.5)
+
+    def model(pixels: Tensor) -> Tensor:
+        mean = pixels.flatten(1).mean(dim=1)
+        return torch.stack([20 * mean, torch.full_like(mean, 0.5)], dim=1)
+
+    assert crosses(model, torch.zeros_like(images), labels).all()
+    with calling(model, images) as calls:
+        result = paper_pieces(calls, images, labels)
+    assert not result.pgd_success.any()
+    assert not result.cw_success.any()
+    assert not result.beyond.any()
+    assert torch.equal(result.cw_points, images)
+    assert not crosses(model, result.points, labels).any()
+    assert torch.allclose(length(result.points - images), torch.tensor(1.1), rtol=1e-3), "the last iterate of PGD"
+    assert calls.gradients == 2 * (700 + 900)
+
+
+@pytest.mark.usefixtures("short")
+def test_constant_logits_do_not_crash() -> None:
+    images = torch.full((2, 3, 8, 8), 0.5)
+    labels = torch.zeros(2, dtype=torch.int64)
+    points, _ = found(lambda pixels: torch.tensor([[1.0, 0.5, 0.2]]).repeat(len(pixels), 1), images, labels)
+    assert torch.equal(points, images)
+
+
+@pytest.mark.usefixtures("short")
+def test_company_order_and_chunks_do_not_matter() -> None:
+    model = small_network()
+    images = torch.rand(5, 3, 8, 8, generator=torch.Generator().manual_seed(2))
+    labels = model.eval()(images).argmax(1)
+    order = torch.tensor([3, 0, 4, 2, 1])
+    together = pieces(model, images, labels)
+    shuffled = pieces(model, images[order], labels[order])
+    alone = [pieces(model, images[n : n + 1], labels[n : n + 1]) for n in range(2)]
+    assert 0 < together.pgd_success.sum() < 5, "both kinds are here"
+    assert together.cw_success.all()
+    for field in ("pgd_points", "cw_points", "points", "pgd_epsilon"):
+        expected = getattr(together, field)
+        assert torch.allclose(getattr(shuffled, field), expected[order], atol=1e-5, equal_nan=True), field
+        single = torch.cat([getattr(one, field) for one in alone])
+        assert torch.allclose(single, expected[:2], atol=1e-5, equal_nan=True), field
+    assert torch.allclose(found(model, images, labels, chunk=2)[0], together.points, atol=1e-5)
+
+
+def state(model: nn.Module) -> tuple[Any, ...]:
+    return (
+        [p.grad for p in model.parameters()],
+        [p.requires_grad for p in model.parameters()],
+        [part.training for part in model.modules()],
+        torch.get_rng_state().tolist(),
+        np.random.get_state()[1].tolist(),
+        random.getstate(),
+    )
+
+
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_caller_s_state_is_kept_also_after_an_exception(
+    near: tuple[nn.Module, Tensor, Tensor, Tensor], fails: bool
+) -> None:
+    model, images, labels, _ = near
+    model.train()
+    calls_made = 0
+
+    def stop(*_: object) -> None:
+        nonlocal calls_made
+        calls_made += 1
+        if fails and calls_made == 150:
+            raise RuntimeError("inside Foolbox")
+
+    hook = model.register_forward_hook(stop)
+    before, pixels = state(model), images.clone()
+    try:
+        if fails:
+            with pytest.raises(RuntimeError, match="inside Foolbox"):
+                found(model, images, labels)
+        else:
+            found(model, images, labels)
+    finally:
+        hook.remove()
+    assert state(model) == before
+    assert all(p.grad is None for p in model.parameters())
+    assert torch.equal(images, pixels)
+    assert not images.requires_grad
+
+
+@pytest.mark.usefixtures("short")
+def test_progress_grows_to_its_total(near: tuple[nn.Module, Tensor, Tensor, Tensor]) -> None:
+    model, images, labels, _ = near
+    seen: list[tuple[int, int]] = []
+    pieces(model, images, labels, progress=lambda done, total: seen.append((done, total)))
+    assert {total for _, total in seen} == {5}
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert [done for done, _ in seen].count(5) == 1
+    assert seen[-1] == (5, 5)
+
+
+@pytest.mark.usefixtures("short")
+def test_pixels_a_rounding_outside_the_bounds_are_taken(near: tuple[nn.Module, Tensor, Tensor, Tensor]) -> None:
+    model, images, labels, _ = near
+    images = images[:1].clone()
+    images[0, 0, 0, 0], images[0, 0, 0, 1] = 1 + 5e-7, -5e-7
+    points, _ = found(model, images, labels[:1], epsilons=[0.3])
+    assert points.min() >= 0
+    assert points.max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "words"),
+    [
+        ({"epsilons": []}, ValueError, "`epsilons` must be positive and grow"),
+        ({"epsilons": [0.3, 0.2]}, ValueError, "`epsilons` must be positive and grow"),
+        ({"epsilons": [0, 0.2]}, ValueError, "`epsilons` must be positive and grow"),
+        ({"step": 5}, TypeError, "`step` is no option of search='paper'"),
+        ({"norm": "linf"}, ValueError, "`norm` must be 'l2' for search='paper', got 'linf'"),
+    ],
+)
+def test_wrong_settings_are_named(
+    near: tuple[nn.Module, Tensor, Tensor, Tensor], options: dict[str, Any], kind: type[Exception], words: str
+) -> None:
+    model, images, labels, _ = near
+    with calling(model, images) as calls, pytest.raises(kind, match=words):
+        paper_search(
+            calls, images, labels, options.pop("norm", "l2"), [0] * len(images), lambda done, total: None, **options
+        )

@@ -1,0 +1,111 @@
+import pytest
+import torch
+from torch import Tensor, nn
+
+from locality.model_calls import calling, check_images, image_seeds
+
+
+@pytest.fixture
+def images() -> Tensor:
+    return torch.rand(7, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+def net() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(144, 5))
+
+
+def own_logit(logits: Tensor, target: Tensor) -> Tensor:
+    return logits.gather(1, target[:, None])[:, 0]
+
+
+def test_gradients_are_those_of_plain_autograd_and_counted(images: Tensor) -> None:
+    model, target = net().eval(), torch.arange(7) % 5
+    leaf = images.clone().requires_grad_()
+    expected = torch.autograd.grad(own_logit(model(leaf), target).sum(), leaf)[0]
+    with calling(model, images, chunk=3) as calls:
+        logits, found = calls.gradient(images, own_logit, target)
+        again = calls.logits(images)
+        assert (calls.gradients, calls.forwards) == (7, 7)
+    assert torch.allclose(found, expected, atol=1e-6)
+    assert torch.allclose(logits, model(images), atol=1e-6)
+    assert torch.allclose(again, logits, atol=1e-6)
+
+
+def test_memory_that_runs_out_halves_the_chunk(images: Tensor) -> None:
+    seen: list[int] = []
+
+    def hungry(pixels: Tensor) -> Tensor:
+        seen.append(len(pixels))
+        if len(pixels) > 2:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        return pixels.flatten(1)[:, :4]
+
+    with calling(hungry, images, chunk=7) as calls:
+        assert torch.equal(calls.logits(images), images.flatten(1)[:, :4])
+    assert seen == [7, 3, 1, 1, 1, 1, 1, 1, 1]
+    with (
+        calling(lambda _: (_ for _ in ()).throw(RuntimeError("out of memory")), images) as calls,
+        pytest.raises(RuntimeError),
+    ):
+        calls.logits(images)  # a single image that does not fit is an error
+
+
+def test_other_errors_are_not_retried(images: Tensor) -> None:
+    def failing(pixels: Tensor) -> Tensor:
+        raise RuntimeError("shape mismatch")
+
+    with calling(failing, images) as calls, pytest.raises(RuntimeError, match="shape mismatch"):
+        calls.logits(images)
+
+
+def test_a_model_that_works_in_place_does_not_touch_the_images(images: Tensor) -> None:
+    class InPlace(nn.Module):
+        def forward(self, pixels: Tensor) -> Tensor:
+            return pixels.sub_(0.5).flatten(1)[:, :4]
+
+    before = images.clone()
+    with calling(InPlace(), images) as calls:
+        calls.logits(images)
+        _, found = calls.gradient(images, lambda logits: logits.sum(1))
+    assert torch.equal(images, before)
+    assert found.sum() == 7 * 4
+
+
+def test_dropout_and_batch_statistics_are_off_and_come_back(images: Tensor) -> None:
+    model = nn.Sequential(nn.Dropout(0.5), *net())
+    model[3].eval()
+    with calling(model, images) as calls:
+        assert not model.training
+        assert torch.equal(calls.logits(images), calls.logits(images))
+    assert [part.training for part in model] == [True, True, True, False, True, True]
+    assert (model[2].running_mean == 0).all()
+
+
+def test_the_callers_memory_format_and_hooks_stay(images: Tensor) -> None:
+    model = net()
+    calls_seen: list[int] = []
+    handle = model[0].register_forward_hook(lambda *_: calls_seen.append(1))
+    with calling(model, images) as calls:
+        calls.logits(images)
+    assert model[0].weight.is_contiguous()
+    assert calls_seen == [1]  # the caller's own hooks see our calls
+    handle.remove()
+
+
+def test_the_wrong_device_is_named(images: Tensor) -> None:
+    with pytest.raises(ValueError, match="`images` are on cpu, the model is on meta"), calling(net().to("meta"), images):
+        pass
+
+
+def test_seeds_belong_to_the_image(images: Tensor) -> None:
+    seeds = image_seeds(images, 0)
+    assert len(set(seeds)) == 7
+    assert image_seeds(images.flip(0), 0) == seeds[::-1]
+    assert image_seeds(images, 1) != seeds
+
+
+def test_pixels_outside_their_range_are_allowed_where_asked(images: Tensor) -> None:
+    check_images(images * 3 - 1, bounds=None)
+    with pytest.raises(ValueError, match=r"must lie in \[0, 1\], got \[-1, "):
+        check_images(images * 3 - 1)
