@@ -21,12 +21,12 @@ def adversarial_gradient_integration(
     bounds: Bounds = UNIT,
     chunk: int | None = None,
 ) -> Tensor:
-    """AGI = Σ_c Σ_j −∂f_y(x_j) ⊙ (x_{j+1} − x_j), x_{j+1} = clip(x_j + η·sign ∂log p_c(x_j)) (Pan et al. 2021, alg. 1).
+    """AGI = Σ_c Σ_j −∂f_y(x_j) ⊙ (x_{j+1} − x_j), x_{j+1} = clip(x_j + η·sign ∂log p_c(x_j)) (after Pan et al. 2021).
 
     Each of `classes` random classes c other than the predicted one is attacked from x_0 = x until the model says c, for
     at most `steps` steps. Each path adds about f_y(x) − f_y(its end), so the sum runs to that times the number of classes.
-    Differences from the authors' code: the path goes on from x_j (theirs starts every step at x again), and the logit is
-    attributed, not the probability. Classes are drawn by the image's pixels and the seed; a model with fewer takes all.
+    Our choices: the path goes on from x_j, the step is 0.05 and the logit is attributed. Classes are drawn by
+    the image's pixels and the seed; a model with fewer takes all.
 
     >>> import torch
     >>> linear = lambda images: images.flatten(1) @ torch.tensor([[1.0, 0.0], [0.0, 1.0]])

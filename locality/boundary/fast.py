@@ -28,6 +28,7 @@ from locality.model_calls import Calls
 FIRST_OVERSHOOT = 1.5  # of the linearised distance: beyond the boundary the tangent is the boundary's
 AIM, AIM_GROWS, AIM_SHRINKS, AIM_RANGE = 0.1, 1.6, 0.6, (0.01, 1.0)  # shares of the first margin
 SHARPEST = 50.0  # the last β, in units of 1/first margin
+WORTH_COMPARING = 1.5  # a rival whose margin is that much larger than the first one's is hardly ever nearer
 JUST_BEYOND = 1.001  # of a tangent's length
 CLEARLY_NEARER = 0.9  # a tangent that much shorter is worth a round
 LATER_STEP = 0.7  # the first step of a further round, which starts near a solution
@@ -78,29 +79,6 @@ def fast_search(
     return images + torch.where(rows(found), state.best_offset, state.offset)
 
 
-def _try_nearer_rivals(calls: Calls, state: _State, norm: str, steps: int, compared: int) -> None:
-    """A round towards the rival whose tangent at the image is clearly the nearest, where another class was reached."""
-    images, labels = state.images, state.labels
-    logits = calls.logits(images).scatter(1, labels[:, None], -torch.inf)
-    ranked = logits.topk(min(compared, logits.shape[1] - 1), dim=1).indices
-    offsets, lengths = [], []
-    nowhere = torch.zeros_like(images)
-    for rival in ranked.T:
-        logits, gradient = calls.gradient(images, _rival_margin, labels, rival)
-        offsets.append(tangent_point(images, nowhere, _rival_margin(logits, labels, rival), gradient, norm))
-        lengths.append(offset_length(offsets[-1], norm))
-        _keep_if_across(calls, state, JUST_BEYOND * offsets[-1], norm)
-    length = torch.stack(lengths, dim=1)
-    reached = calls.logits(images + state.best_offset).scatter(1, labels[:, None], -torch.inf).argmax(1)
-    its_own = torch.where(ranked == reached[:, None], length, 0.0).amax(1)  # 0 where the class reached was not compared
-    nearest, place = length.min(dim=1)
-    active = torch.nonzero((nearest < CLEARLY_NEARER * its_own) | ((its_own == 0) & (nearest < state.best)))[:, 0]
-    if len(active):
-        state.offset[active] = torch.stack(offsets, dim=1)[active, place[active]]
-        state.aim[active] = AIM
-        _round(calls, state, active, ranked[active, place[active]], norm, steps, from_image=False)
-
-
 class _State:
     """What is known of each image."""
 
@@ -115,14 +93,45 @@ class _State:
         self.aim = images.new_full((len(images),), AIM)
 
 
-def _keep_if_across(calls: Calls, state: _State, offset: Tensor, norm: str) -> None:
+def _try_nearer_rivals(calls: Calls, state: _State, norm: str, steps: int, compared: int) -> None:
+    """A round towards the rival whose tangent at the image is clearly the nearest, where another class was reached."""
+    images, labels = state.images, state.labels
+    logits = calls.logits(images)
+    own = logits.gather(1, labels[:, None])
+    others = logits.scatter(1, labels[:, None], -torch.inf)
+    ranked = others.topk(min(compared, logits.shape[1] - 1), dim=1)
+    worth = own - ranked.values <= WORTH_COMPARING * (own - ranked.values[:, :1])
+    length = torch.full_like(ranked.values, torch.inf)
+    offsets = torch.zeros(*ranked.indices.shape, *images.shape[1:], dtype=images.dtype, device=images.device)
+    for place in range(ranked.indices.shape[1]):
+        chosen = torch.nonzero(worth[:, place])[:, 0]
+        if len(chosen) == 0:
+            break  # the margins rise from place to place
+        rival, pixels = ranked.indices[chosen, place], images[chosen]
+        logits, gradient = calls.gradient(pixels, _rival_margin, labels[chosen], rival)
+        value = _rival_margin(logits, labels[chosen], rival)
+        offset = tangent_point(pixels, torch.zeros_like(pixels), value, gradient, norm)
+        offsets[chosen, place], length[chosen, place] = offset, offset_length(offset, norm)
+        _keep_if_across(calls, state, chosen, JUST_BEYOND * offset, norm)
+    reached = calls.logits(images + state.best_offset).scatter(1, labels[:, None], -torch.inf).argmax(1)
+    compared_to = torch.where(ranked.indices == reached[:, None], length, -torch.inf).amax(1)
+    its_own = torch.where(torch.isfinite(compared_to), compared_to, state.best)
+    nearest, place_of = length.min(dim=1)
+    active = torch.nonzero(nearest < CLEARLY_NEARER * its_own)[:, 0]
+    if len(active):
+        state.offset[active] = offsets[active, place_of[active]]
+        state.aim[active] = AIM
+        _round(calls, state, active, ranked.indices[active, place_of[active]], norm, steps, from_image=False)
+
+
+def _keep_if_across(calls: Calls, state: _State, chosen: Tensor, offset: Tensor, norm: str) -> None:
     """Take these offsets where they are across and shorter; costs a forward pass, and is all a linear model needs."""
-    offset = (state.images + offset).clamp(0, 1) - state.images
+    images = state.images[chosen]
+    offset = (images + offset).clamp(0, 1) - images
     length = offset_length(offset, norm)
-    across = margin(calls.logits(state.images + offset), state.labels) < 0
-    better = across & (length < state.best)
-    state.best = torch.where(better, length, state.best)
-    state.best_offset = torch.where(rows(better), offset, state.best_offset)
+    better = (margin(calls.logits(images + offset), state.labels[chosen]) < 0) & (length < state.best[chosen])
+    state.best[chosen] = torch.where(better, length, state.best[chosen])
+    state.best_offset[chosen] = torch.where(rows(better), offset, state.best_offset[chosen])
 
 
 def _round(

@@ -1,0 +1,85 @@
+"""SM + IG + BSM + BIG on EfficientNet-Lite0: `attribute_all` against four Captum calls with the same boundary points.
+
+    python bench/speed/attribution.py --images 8 [--out FILE.json]
+
+Captum runs twice: with its defaults, which send all points of a path through at once, and with the best of a few values of
+`internal_batch_size`. Each runs in a process of its own, so that peak memory is its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import platform
+import resource
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from boundary import efficientnet_lite0
+from torch import Tensor
+
+from locality import attribute_all, find_boundary
+from locality.types import Boundary
+
+POINTS = 20
+
+
+def captum_maps(model: torch.nn.Module, images: Tensor, edge: Boundary, batch: int | None) -> None:
+    from captum.attr import IntegratedGradients, Saliency
+
+    saliency, path = Saliency(model), IntegratedGradients(model)
+    options: dict[str, Any] = {"n_steps": POINTS, "method": "riemann_trapezoid", "internal_batch_size": batch}
+    saliency.attribute(images, target=edge.labels, abs=False)
+    saliency.attribute(edge.points, target=edge.labels, abs=False)
+    path.attribute(images, baselines=0.0, target=edge.labels, **options)
+    path.attribute(images, baselines=edge.points, target=edge.labels, **options)
+
+
+def run(how: str, batch: int | None, count: int, queue: multiprocessing.Queue[dict[str, Any]]) -> None:
+    model, images = efficientnet_lite0(count)
+    edge = find_boundary(model, images)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    seconds = []
+    for _ in range(2):
+        start = time.perf_counter()
+        if how == "ours":
+            attribute_all(model, images, ["SM", "IG", "BSM", "BIG"], boundary=edge)
+        else:
+            captum_maps(model, images, edge, batch)
+        seconds.append(time.perf_counter() - start)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    queue.put({"seconds": round(min(seconds), 2), "peak_mb": round(peak / 1024), "more_mb": round((peak - before) / 1024)})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, default=8)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    context = multiprocessing.get_context("spawn")
+    rows: dict[str, dict[str, Any]] = {}
+    for name, how, batch in (
+        ("attribute_all", "ours", None),
+        ("captum, defaults", "captum", None),
+        ("captum, internal_batch_size=8", "captum", 8),
+        ("captum, internal_batch_size=16", "captum", 16),
+    ):
+        queue: multiprocessing.Queue[dict[str, Any]] = context.Queue()
+        process = context.Process(target=run, args=(how, batch, given.images, queue))
+        process.start()
+        rows[name] = queue.get()
+        process.join()
+        rows[name]["times_ours"] = round(rows[name]["seconds"] / rows["attribute_all"]["seconds"], 2)
+        row = rows[name]
+        print(f"{name:32s} {row['seconds']:7.2f} s  {row['times_ours']:6.2f} ×  peak {row['peak_mb']:5d} MB", flush=True)
+    if given.out is not None:
+        about = {"command": f"python bench/speed/attribution.py --images {given.images}", "points": POINTS}
+        about |= {"machine": f"{torch.get_num_threads()} threads, {platform.machine()}", "torch": torch.__version__}
+        given.out.write_text(json.dumps(about | {"rows": rows}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
