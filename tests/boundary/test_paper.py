@@ -1,61 +1,24 @@
 """The thesis' search against a linear model whose boundary is known in closed form."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from known_models import linear_model, small_network
 from torch import Tensor, nn
 
 from locality.boundary.bisect import bisect, margin
 from locality.boundary.paper import EPSILONS, PaperPieces, paper_pieces, paper_search
 from locality.model_calls import Calls, calling, image_seeds
 
-SIZE = 3 * 8 * 8
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Networks this small wait for each other's threads longer than they compute."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer steps, for what does not depend on their number."""
     monkeypatch.setattr("locality.boundary.paper.STEPS", 20)
-
-
-def linear_model(distances: list[float], classes: int = 4) -> tuple[nn.Module, Tensor, Tensor, Tensor]:
-    """A linear softmax model, images exactly that far (ℓ2) from its boundary, their classes and the distances."""
-    generator = torch.Generator().manual_seed(3)
-    weights = torch.linalg.qr(torch.randn(SIZE, classes, generator=generator)).Q.T
-    labels = torch.arange(len(distances)) % classes
-    noise = 0.05 * torch.randn(len(distances), SIZE, generator=generator)
-    scores = torch.full((len(distances), classes), -0.6)  # Only the next class is near, as the cross-entropy sees it too.
-    rows = torch.arange(len(distances))
-    scores[rows, (labels + 1) % classes] = 0
-    scores[rows, labels] = 2**0.5 * torch.tensor(distances)
-    images = 0.5 + noise - noise @ weights.T @ weights + scores @ weights
-    model = nn.Sequential(nn.Flatten(), nn.Linear(SIZE, classes))
-    with torch.no_grad():
-        model[1].weight.copy_(10 * weights)
-        model[1].bias.copy_(-5 * weights.sum(1))
-    assert images.min() > 0
-    assert images.max() < 1
-    return model, images.view(-1, 3, 8, 8), labels, torch.tensor(distances)
-
-
-def small_network() -> nn.Module:
-    torch.manual_seed(1)
-    return nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(8 * 64, 5)
-    )
 
 
 def found(model: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, **options: Any) -> tuple[Tensor, Calls]:
