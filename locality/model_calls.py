@@ -21,8 +21,8 @@ Model = Callable[[Tensor], Tensor]
 Bounds = tuple[float, float] | None
 Objective = Callable[..., Tensor]  # N×K logits and what goes with them ↦ N numbers
 
-# Pixels that go through a network at once. On CPUs larger chunks fall out of the caches: 47 s against 6 s for IG of 8
-# images on EfficientNet-Lite0; on accelerators they fill the device.
+# Pixels that go through a network at once. On CPUs larger chunks fall out of the caches (bench/speed/attribution.py shows by
+# how much); on accelerators they fill the device.
 CHUNK_PIXELS = {"cpu": 8 * 224 * 224}
 CHUNK_PIXELS_ELSEWHERE = 128 * 224 * 224
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "failed to allocate")
