@@ -29,6 +29,14 @@ if TYPE_CHECKING:
     from locality.data.preprocess import fit as fit
     from locality.data.preprocess import flip as flip
     from locality.data.preprocess import resize as resize
+    from locality.robustness.era import robust_accuracy as robust_accuracy
+    from locality.runner.evaluate import evaluate as evaluate
+    from locality.scores.faithfulness import faithfulness as faithfulness
+    from locality.scores.locality import lift as lift
+    from locality.scores.locality import locality_curve as locality_curve
+    from locality.scores.locality import locality_scores as locality_scores
+    from locality.scores.sanity import sanity_check as sanity_check
+    from locality.scores.similarity import similarity as similarity
     from locality.types import Batch as Batch
     from locality.types import Boundary as Boundary
     from locality.types import Box as Box
@@ -38,6 +46,7 @@ if TYPE_CHECKING:
     from locality.types import ModelSpec as ModelSpec
     from locality.types import PathMaps as PathMaps
     from locality.types import Sample as Sample
+    from locality.zoo.load import load_model as load_model
 
 __version__ = "0.1.0"
 
@@ -54,6 +63,15 @@ _HOMES = {
     "attribute_all": "locality.attribution",
     "SEARCHES": "locality.boundary",
     "find_boundary": "locality.boundary",
+    "evaluate": "locality.runner.evaluate",
+    "load_model": "locality.zoo.load",
+    "locality_scores": "locality.scores.locality",
+    "locality_curve": "locality.scores.locality",
+    "lift": "locality.scores.locality",
+    "faithfulness": "locality.scores.faithfulness",
+    "sanity_check": "locality.scores.sanity",
+    "similarity": "locality.scores.similarity",
+    "robust_accuracy": "locality.robustness.era",
     "box_mask": "locality.data.boxes",
     "box_share": "locality.data.boxes",
     "ImageDataset": "locality.data.dataset",

@@ -9,7 +9,8 @@ import locality
 
 PACKAGE = Path(locality.__file__).parent
 ORDER = [
-    {"types", "model_calls", "download", "shipped", "torchvision_shim"},
+    {"torchvision_shim"},
+    {"types", "model_calls", "download", "cache", "shipped", "imagenet_classes", "progress"},
     {"data", "zoo"},
     {"boundary"},
     {"attribution"},

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from locality import __version__
-from locality.cli import data
+from locality.cli import compare, data, eval, models, robust, train
 from locality.cli.printing import say
 
 app = typer.Typer(
@@ -20,6 +20,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(data.app, name="data")
+app.add_typer(models.app, name="models")
+app.command("eval")(eval.evaluate)
+app.command("compare")(compare.compare)
+app.command("robust")(robust.robust)
+app.command("train")(train.train)
 
 
 def _print_version(wanted: bool) -> None:

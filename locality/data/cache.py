@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import shutil
 import tarfile
 import tempfile
@@ -13,8 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import platformdirs
-
+from locality.cache import cache_folder
 from locality.download import download
 from locality.types import DataError
 
@@ -108,11 +106,6 @@ BY_HAND = {
     "challenge` from Kaggle), unpack it, and pass `imagenet:FOLDER` with --boxes; "
     "`locality data get imagenet-boxes` fetches the boxes",
 }
-
-
-def cache_folder() -> Path:
-    """Where downloads go: LOCALITY_CACHE, else the platform's cache."""
-    return Path(os.environ.get("LOCALITY_CACHE") or platformdirs.user_cache_dir("locality"))
 
 
 def cached_data(name: str, part: int = 0) -> Path | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import os
 import warnings
@@ -205,6 +206,18 @@ class ImageDataset(Dataset[Sample]):
     def classes(self) -> tuple[str, ...]:
         """What labels index: the model's WordNet ids where a spec lists them, else the data set's own."""
         return self._model_classes or self.source.classes
+
+    def fingerprint(self) -> str:
+        """A hash of which images these are: names, labels, boxes, and the pixels of up to 16 as the model sees them."""
+        digest = hashlib.sha256()
+        manifest = self.manifest
+        for part in (self.name, self.region, self.classes, manifest.images["id"].tolist(), self._accepted):
+            digest.update(repr(part).encode())
+        for place in range(len(manifest)):
+            digest.update(np.ascontiguousarray(manifest.boxes(place)).tobytes())
+        for index in np.linspace(0, len(self) - 1, min(16, len(self))).astype(int).tolist():
+            digest.update((self[index].image * 255).round().byte().numpy().tobytes())
+        return digest.hexdigest()
 
     def counts(self) -> dict[str, int]:
         """How many images of each class, in the order of the data set's own classes."""

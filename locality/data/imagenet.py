@@ -8,7 +8,6 @@ do not say whether the last pixel is inside, and corners equal to the width occu
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from locality.data.files import Folder, Root, open_root
 from locality.data.images import image_size
 from locality.data.manifest import Entry, Manifest
 from locality.data.source import FileReader, Source
+from locality.imagenet_classes import imagenet_wnids
 from locality.types import DataError, Fault
 
 WNID = re.compile(r"n\d{8}")
@@ -77,17 +77,6 @@ def imagenet(
     faults += [Fault(str(boxes), None, s, "no box", f"no boxes for {images[s]}: it is left out") for s in without]
     manifest = Manifest.of(list(entries.values()), source="imagenet", licence=LICENCE)
     return Source("imagenet", manifest, imagenet_wnids(), FileReader(manifest, root), tuple(faults))
-
-
-@functools.cache
-def imagenet_wnids() -> tuple[str, ...]:
-    """The 1,000 WordNet ids of ILSVRC 2012 in the order of every published model's logits."""
-    from locality.torchvision_shim import import_torchvision
-
-    import_torchvision()
-    from timm.data.imagenet_info import ImageNetInfo
-
-    return tuple(ImageNetInfo("imagenet-1k").label_names())
 
 
 def _images(root: Root, split: str, faults: list[Fault]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 from locality import ModelSpec, load_dataset
 from locality.data.check import check_source
-from locality.data.imagenet import imagenet_wnids
 from locality.data.photos import photos
+from locality.imagenet_classes import imagenet_wnids
 
 
 def test_photographs_are_whole_and_of_imagenet_classes() -> None:

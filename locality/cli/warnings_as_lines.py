@@ -1,0 +1,18 @@
+"""Warnings of commands: one line each on standard error, without the file and line that a programmer would want."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from locality.cli.printing import say
+
+
+@contextmanager
+def warnings_as_lines() -> Iterator[None]:
+    """Inside it, each of our warnings is said once, as a line."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = lambda message, *_, **__: say(f"locality: warning: {message}", error=True)
+        yield

@@ -1,0 +1,42 @@
+"""The classes of ImageNet, which data sets and models must number alike."""
+
+from __future__ import annotations
+
+import functools
+
+
+@functools.cache
+def imagenet_wnids() -> tuple[str, ...]:
+    """The 1,000 WordNet ids of ILSVRC 2012 in the order of every published model's logits.
+
+    >>> imagenet_wnids()[0]  # the tench
+    'n01440764'
+    """
+    from locality.torchvision_shim import import_torchvision
+
+    import_torchvision()  # timm imports it
+    from timm.data.imagenet_info import ImageNetInfo
+
+    return tuple(ImageNetInfo("imagenet-1k").label_names())
+
+
+def class_word(name: str) -> str:
+    """What people call a class: the first word of a WordNet id, any other name as it is.
+
+    >>> class_word("n01443537"), class_word("circle"), class_word("n99999999")
+    ('goldfish', 'circle', 'n99999999')
+    """
+    if not (len(name) == 9 and name.startswith("n") and name[1:].isdecimal()):
+        return name
+    return _words().get(name, name).partition(",")[0]
+
+
+@functools.cache
+def _words() -> dict[str, str]:
+    from locality.torchvision_shim import import_torchvision
+
+    import_torchvision()
+    from timm.data.imagenet_info import ImageNetInfo
+
+    info = ImageNetInfo("imagenet-22k")
+    return {name: info.label_name_to_description(name) for name in info.label_names()}

@@ -1,0 +1,146 @@
+"""Projected gradient descent within a ball around each image: PGD-20 and CW-20 are two settings of one plain function."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from locality.attribution.preparation import UNIT, opened
+from locality.boundary.bisect import margin, rows
+from locality.model_calls import Calls, Model, check_target, image_seeds
+
+Norm = Literal["linf", "l2"]
+Loss = Literal["ce", "margin"]
+
+# Step over epsilon, as robust accuracies are published: 2/255 at 8/255 and 15/255 at 128/255 (Rice et al. 2020).
+STEP_SHARE: dict[str, float] = {"linf": 1 / 4, "l2": 15 / 128}
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """N: −log p_y."""
+    return F.cross_entropy(logits, labels, reduction="none")
+
+
+def margin_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """N: the largest other logit minus that of the label (Carlini & Wagner 2017), positive once the class has changed."""
+    return -margin(logits, labels)
+
+
+LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"ce": cross_entropy, "margin": margin_loss}
+
+
+def pgd(
+    model: Model | Calls,
+    images: Tensor,
+    labels: Tensor,
+    epsilon: float,
+    norm: Norm = "linf",
+    steps: int = 20,
+    step_size: float | None = None,
+    loss: Loss = "ce",
+    seed: int = 0,
+    *,
+    random_start: bool = True,
+    chunk: int | None = None,
+) -> Tensor:
+    """Points within `epsilon` of the images that raise the loss (Madry et al. 2018): x ← P(x + step · direction(∇loss)).
+
+    The direction is the gradient's sign (ℓ∞) or the gradient over its length (ℓ2); P projects onto the ball and onto [0, 1].
+    An image stops at its first iterate of another class; where there is none, its last iterate is given, which nobody has
+    looked at yet: ask the model. The random start is drawn from the image's own seed.
+
+    >>> linear = lambda images: images.flatten(1) @ torch.tensor([[1.0, -1.0], [2.0, 0.0]])
+    >>> pgd(linear, torch.full((1, 1, 1, 2), 0.5), torch.tensor([0]), epsilon=0.25, loss="margin").flatten().tolist()
+    [0.25, 0.25]
+    """
+    check_budget(epsilon, norm)
+    step_size = epsilon * STEP_SHARE[norm] if step_size is None else step_size
+    if loss not in LOSSES:
+        raise ValueError(f"`loss` must be one of {', '.join(LOSSES)}, got {loss!r}")
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+        raise ValueError(f"`steps` must be a whole number of gradient steps, got {steps!r}")
+    if not (math.isfinite(step_size) and step_size > 0):
+        raise ValueError(f"`step_size` must be a positive length in pixels, got {step_size!r}")
+    with opened(model, images, UNIT, chunk) as (calls, pixels):
+        classes = check_labels(labels, len(pixels)).to(pixels.device)
+        points = _random_points(pixels, epsilon, norm, seed) if random_start else pixels.clone()
+        active = torch.arange(len(pixels), device=pixels.device)
+        for _ in range(steps):
+            logits, gradient = calls.gradient(points[active], _checked(LOSSES[loss]), classes[active])
+            held = logits.argmax(dim=1) == classes[active]
+            active = active[held]
+            if len(active) == 0:
+                break
+            moved = points[active] + step_size * _direction(gradient[held], norm)
+            points[active] = project(moved, pixels[active], epsilon, norm)
+        return points
+
+
+def project(points: Tensor, images: Tensor, epsilon: float, norm: Norm) -> Tensor:
+    """The nearest points within `epsilon` of the images, then within [0, 1], which brings none of them further away."""
+    offset = points - images
+    if norm == "linf":
+        offset = offset.clamp(-epsilon, epsilon)
+    else:
+        offset = offset * rows((epsilon / offset.flatten(1).norm(dim=1).clamp_min(1e-12)).clamp(max=1))
+    return (images + offset).clamp(0, 1)
+
+
+def check_budget(epsilon: float, norm: str) -> None:
+    """Raise unless `epsilon` is a distance in pixels that makes sense for `norm`."""
+    if norm not in STEP_SHARE:
+        raise ValueError(f"`norm` must be one of {', '.join(STEP_SHARE)}, got {norm!r}")
+    if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not (math.isfinite(epsilon) and epsilon > 0):
+        raise ValueError(f"`epsilon` must be a positive distance in pixels of [0, 1], such as 4/255, got {epsilon!r}")
+    if norm == "linf" and epsilon > 1:
+        raise ValueError(
+            f"`epsilon` must be at most 1 for linf, since pixels lie in [0, 1], got {epsilon:g}: did you mean "
+            f"{epsilon:g}/255?"
+        )
+
+
+def _checked(loss: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+    """The loss after a look at the labels: `gather` would only say that an index is out of range."""
+
+    def checked(logits: Tensor, labels: Tensor) -> Tensor:
+        check_target(labels, logits.shape[1])
+        return loss(logits, labels)
+
+    return checked
+
+
+def check_labels(labels: object, images: int) -> Tensor:
+    """The labels, if they are whole numbers, one an image; else an error."""
+    if isinstance(labels, Tensor) and labels.shape == (images,) and not labels.is_floating_point():
+        return labels.long()
+    got = f"{labels.dtype} of shape {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
+    raise ValueError(f"`labels` must be a tensor of {images} whole class numbers, one an image, got {got}")
+
+
+def _random_points(images: Tensor, epsilon: float, norm: Norm, seed: int) -> Tensor:
+    """One point an image, uniform within the ball (and then within [0, 1]), from the image's own seed."""
+    drawn = []
+    for number in image_seeds(images, seed):
+        generator = torch.Generator().manual_seed(number)
+        if norm == "linf":
+            drawn.append(2 * torch.rand(images.shape[1:], generator=generator) - 1)
+        else:
+            direction = torch.randn(images.shape[1:], generator=generator)
+            # Most of a ball's volume lies near its surface: the radius is the d-th root of a uniform number.
+            radius = torch.rand((), generator=generator) ** (1 / direction.numel())
+            drawn.append(direction / direction.norm() * radius)
+    return project(images + epsilon * torch.stack(drawn).to(images), images, epsilon, norm)
+
+
+def _direction(gradient: Tensor, norm: Norm) -> Tensor:
+    """Where the loss rises fastest for a step of length 1; zero where the gradient is."""
+    if norm == "linf":
+        return gradient.sign()
+    # Scaled first: the squares of a saturated loss's gradient underflow.
+    scaled = gradient / rows(gradient.flatten(1).abs().amax(dim=1).clamp_min(torch.finfo(gradient.dtype).tiny))
+    return scaled / rows(scaled.flatten(1).norm(dim=1).clamp_min(1e-12))

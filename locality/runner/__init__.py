@@ -1,0 +1,1 @@
+"""From models and images to rows: `evaluate`, summaries of rows, and the benchmark runner."""

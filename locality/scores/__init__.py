@@ -1,0 +1,1 @@
+"""How well maps agree with the region a person marked, and whether that number can be trusted."""

@@ -1,0 +1,250 @@
+"""INFD: by how much an attribution, taken as a linear model, misses the change of the logit under noise (Definition 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from locality.attribution.baselines import Baseline, baseline_images
+from locality.attribution.preparation import UNIT, Evaluation, Target, class_indices, class_logit, evaluation, opened
+from locality.model_calls import Bounds, Calls, Model, image_seeds
+from locality.types import PathMaps
+
+Draw = Callable[[Tensor], Tensor]  # image numbers ↦ one new perturbation ε for each
+SAMPLES = 100
+
+
+class Noise(Protocol):
+    """Where perturbations come from; its text names it in results."""
+
+    def draw(self, images: Tensor, seeds: list[int], bounds: Bounds) -> Draw:
+        """What draws ε for images like these; an image's draws depend on its own seed and on how many came before."""
+        ...
+
+
+@dataclass(frozen=True)
+class GaussianNoise:
+    """ε ~ N(0, σ²) in every feature; x + ε may leave [0, 1], because cutting it off would shift the noise's mean."""
+
+    sigma: float = 0.03
+
+    def __post_init__(self) -> None:
+        if not self.sigma > 0:
+            raise ValueError(f"`sigma` must be a positive number of pixels, got {self.sigma!r}")
+
+    def __str__(self) -> str:
+        return f"Gaussian, sigma {self.sigma:g}"
+
+    def draw(self, images: Tensor, seeds: list[int], bounds: Bounds) -> Draw:
+        generators = _generators(seeds)
+
+        def noise(chosen: Tensor) -> Tensor:
+            drawn = [torch.randn(images.shape[1:], generator=generators[number]) for number in chosen.tolist()]
+            return self.sigma * torch.stack(drawn).to(images)
+
+        return noise
+
+
+@dataclass(frozen=True, eq=False)
+class PathNoise:
+    """ε = t(b − x), t uniform in [0, 1]: the line that IG (b black) and BIG (b the boundary point) average gradients over.
+
+    The thesis names this distribution in section 2.2.3 and adds that IG is not its minimiser: it fits t = 1 alone.
+    """
+
+    baseline: Baseline = "black"
+
+    def __str__(self) -> str:
+        return f"path from {_text(self.baseline)}"
+
+    def draw(self, images: Tensor, seeds: list[int], bounds: Bounds) -> Draw:
+        offset = baseline_images(self.baseline, images, bounds) - images
+        generators = _generators(seeds)
+
+        def noise(chosen: Tensor) -> Tensor:
+            places = torch.stack([torch.rand((), generator=generators[number]) for number in chosen.tolist()])
+            return places.to(images).view(-1, 1, 1, 1) * offset[chosen]
+
+        return noise
+
+
+@dataclass(frozen=True, eq=False)
+class BaselineStep:
+    """ε = b − x, always: the one perturbation for which a complete attribution's INFD is its completeness gap, squared."""
+
+    baseline: Baseline = "black"
+
+    def __str__(self) -> str:
+        return f"step to {_text(self.baseline)}"
+
+    def draw(self, images: Tensor, seeds: list[int], bounds: Bounds) -> Draw:
+        offset = baseline_images(self.baseline, images, bounds) - images
+        return lambda chosen: offset[chosen]
+
+
+@dataclass(frozen=True, eq=False)
+class SquareRemoval:
+    """One random square of all channels is replaced by `fill` (after Yeh et al. 2019).
+
+    The side is drawn from 1 pixel to `largest` × the shorter side of the image, then the place, wholly inside. The
+    published code takes 1 to 10 pixels of MNIST's 28, and black.
+    """
+
+    fill: Baseline = "black"
+    largest: float = 1 / 3
+
+    def __post_init__(self) -> None:
+        if not 0 < self.largest <= 1:
+            raise ValueError(f"`largest` must be a share of the image's shorter side in (0, 1], got {self.largest!r}")
+
+    def __str__(self) -> str:
+        return f"square removal to {_text(self.fill)}, side up to {self.largest:.3g}"
+
+    def draw(self, images: Tensor, seeds: list[int], bounds: Bounds) -> Draw:
+        offset = baseline_images(self.fill, images, bounds) - images
+        generators = _generators(seeds)
+        height, width = images.shape[-2:]
+        longest = max(1, round(self.largest * min(height, width)))
+
+        def noise(chosen: Tensor) -> Tensor:
+            mask = torch.zeros(len(chosen), 1, height, width, dtype=torch.bool)
+            for row, number in enumerate(chosen.tolist()):
+                side, top, left = torch.rand(3, generator=generators[number], dtype=torch.float64).tolist()
+                side = 1 + int(side * longest)
+                top, left = int(top * (height - side + 1)), int(left * (width - side + 1))
+                mask[row, :, top : top + side, left : left + side] = True
+            return torch.where(mask.to(images.device), offset[chosen], torch.zeros_like(images[:1]))
+
+        return noise
+
+
+@dataclass(frozen=True, eq=False)
+class Infidelity:
+    """INFD of each image under one noise, with standard errors of the Monte Carlo mean; `nan` where the map is undefined.
+
+    With a = w·ε and d = f_y(x + ε) − f_y(x). The error of a ratio is that of its linearisation; it is 0 for a noise that is
+    always the same, and `nan` for one sample of any other.
+    """
+
+    noise: str
+    samples: int
+    raw: Tensor  # N, E[(a − d)²]
+    raw_error: Tensor  # N
+    normalised: Tensor  # N, E[(a − d)²]/E[d²]: 0 exact, 1 as good as no attribution; nan where d is always 0
+    normalised_error: Tensor  # N
+    scaled: Tensor  # N, E[(βa − d)²] with the best β = E[ad]/E[a²]: Captum's `normalize=True`
+    scaled_error: Tensor  # N
+    scale: Tensor  # N, β: 1 where the map has the right size, 0 where a is always 0
+
+
+def infidelity(
+    model: Model | Calls,
+    images: Tensor,
+    maps: Tensor | PathMaps,
+    noise: Noise | None = None,
+    target: Target = None,
+    *,
+    samples: int = SAMPLES,
+    seed: int = 0,
+    bounds: Bounds = UNIT,
+    chunk: int | None = None,
+) -> Infidelity:
+    """INFD(w) = E_ε[(w·ε − (f_y(x + ε) − f_y(x)))²] under `noise` (Gaussian by default), with `samples` draws an image.
+
+    w is the map itself (SM, BSM, SmoothGrad), and the integral part where `maps` is PathMaps (IG, BIG): their maps already
+    carry the factor x − b. `target` must be the class that the maps explain. Draws depend on the image's pixels and the
+    seed alone. Catch: logits are float32, so for very narrow noise d is rounding and nothing else.
+
+    >>> linear = lambda images: images.flatten(1) @ torch.tensor([[1.0, -2.0], [0.0, 3.0]])
+    >>> right, wrong = torch.tensor([[[[-2.0, 3.0]]]]), torch.tensor([[[[3.0, -2.0]]]])
+    >>> image = torch.full((1, 1, 1, 2), 0.5)
+    >>> [infidelity(linear, image, maps, target=1).normalised.item() > 0.1 for maps in (right, wrong)]
+    [False, True]
+    """
+    if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
+        raise ValueError(f"`samples` must be a whole number of perturbations an image, got {samples!r}")
+    noise = GaussianNoise() if noise is None else noise
+    with opened(model, images, bounds, chunk) as (calls, pixels):
+        weights = linear_weights(maps, pixels)
+        at_image = evaluation(calls, pixels, class_indices(target, pixels), gradient=False)
+        return infidelity_at(calls, pixels, weights, at_image, noise, samples, seed, bounds)
+
+
+def infidelity_at(
+    calls: Calls,
+    images: Tensor,
+    weights: Tensor,
+    at_image: Evaluation,
+    noise: Noise,
+    samples: int,
+    seed: int,
+    bounds: Bounds,
+) -> Infidelity:
+    """INFD of the weights, given f_y(x): what several noises share."""
+    fixed = isinstance(noise, BaselineStep)
+    draw = noise.draw(images, image_seeds(images, seed), bounds)
+    explained, change = explained_and_change(calls, images, weights, at_image, draw, 1 if fixed else samples)
+    return moments(explained, change, str(noise), fixed=fixed, like=images)
+
+
+def explained_and_change(
+    calls: Calls, images: Tensor, weights: Tensor, at_image: Evaluation, draw: Draw, samples: int
+) -> tuple[Tensor, Tensor]:
+    """N×samples float64 on the CPU: w·ε and f_y(x + ε) − f_y(x); `nan` where the map is undefined, which costs nothing."""
+    rows = weights.flatten(1).isfinite().all(1).nonzero()[:, 0]
+    explained = torch.full((len(images), samples), torch.nan, dtype=torch.float64)
+    change = explained.clone()
+    start = 0
+    while start < len(rows) * samples:
+        pairs = torch.arange(start, min(start + calls.chunk, len(rows) * samples), device=images.device)
+        image, sample = rows[pairs // samples], pairs % samples
+        points = images[image] + draw(image)
+        # What was added after rounding, not what was meant: a linear model then has INFD 0 to the rounding of its logits.
+        step = points - images[image]
+        logit = class_logit(calls.logits(points), at_image.target[image])
+        place = (image.cpu(), sample.cpu())
+        explained[place] = (weights[image] * step).flatten(1).sum(1).cpu().double()
+        change[place] = logit.cpu().double() - at_image.logit[image].cpu().double()
+        start += len(pairs)
+    return explained, change
+
+
+def moments(explained: Tensor, change: Tensor, noise: str, *, fixed: bool, like: Tensor) -> Infidelity:
+    """The three forms of INFD and their standard errors from N×samples values of a = w·ε and d."""
+    square, size = (explained - change) ** 2, change**2
+    raw, total = square.mean(1), size.mean(1)
+    ratio = raw / total  # 0/0 and x/0: undefined
+    ratio[total == 0] = torch.nan
+    power = (explained**2).mean(1)
+    scale = torch.where(power == 0, torch.zeros_like(power), (explained * change).mean(1) / power)
+    rest = (scale[:, None] * explained - change) ** 2
+
+    def error(values: Tensor) -> Tensor:
+        if fixed:
+            return 0 * values[:, 0]
+        return values.std(1, correction=1) / values.shape[1] ** 0.5 if values.shape[1] > 1 else values[:, 0] * torch.nan
+
+    # Delta method. X̄/Ȳ moves as (X − rY)/Ȳ does; the best β is a minimum, so that its own error has no first-order effect.
+    ratio_error = error(square - ratio[:, None] * size) / total
+    found = (raw, error(square), ratio, ratio_error, rest.mean(1), error(rest), scale)
+    return Infidelity(noise, change.shape[1], *(values.to(like) for values in found))
+
+
+def linear_weights(maps: Tensor | PathMaps, images: Tensor) -> Tensor:
+    """The w of INFD: the integral part of IG and BIG, any other map as it is."""
+    weights = maps.integral if isinstance(maps, PathMaps) else maps
+    if weights.shape != images.shape:
+        raise ValueError(f"`maps` must have the shape of the images {tuple(images.shape)}, got {tuple(weights.shape)}")
+    return weights.detach().to(images)
+
+
+def _generators(seeds: list[int]) -> list[torch.Generator]:
+    return [torch.Generator().manual_seed(seed) for seed in seeds]
+
+
+def _text(baseline: Baseline) -> str:
+    return "given points" if isinstance(baseline, Tensor) else str(baseline)

@@ -1,0 +1,260 @@
+"""Numbers that stand for many images or many models, with their error bars and with what was left out.
+
+Values are numpy arrays, pandas Series, tensors or lists; `nan` means undefined, is left out and is counted. torch and pandas
+are not imported here, so that tables can be made without them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import ArrayLike
+    from torch import Tensor
+
+    Values: TypeAlias = ArrayLike | Tensor | pd.Series
+
+Numbers: TypeAlias = NDArray[np.float64]
+
+RESAMPLES = 10_000
+CONFIDENCE = 0.95
+BLOCK = 2**21  # values drawn at once by the bootstrap: 32 MB, whatever the number of images
+EXACT_MODELS = 7  # 7! = 5,040 orders can be listed; more models are shuffled at random
+FEWEST_MODELS = 3  # two points always lie on a line
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The mean of the defined values with its bootstrap interval, which is `nan` for fewer than two values."""
+
+    mean: float
+    low: float
+    high: float
+    median: float
+    used: int
+    undefined: int
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """Second minus first on the same images: the mean, its interval, Wilcoxon's p and the shares that rose and fell."""
+
+    difference: float
+    low: float
+    high: float
+    p: float  # two-sided signed-rank test; 1 where nothing changed, nan where nothing can be compared
+    improved: float  # share of the used images where second > first
+    worsened: float  # where second < first; the rest are equal
+    used: int
+    undefined: int  # images where either is nan
+    unmatched: int  # images that only one of the two has
+
+
+@dataclass(frozen=True, slots=True)
+class Correlation:
+    """How two numbers of each model go together; `nan` for fewer than three models or where one number is constant.
+
+    p is the share of all orders of the models (of 10,000 random ones where there are more than seven) with as strong a
+    correlation: the usual formulas do not hold for a handful of models (they give p = 0 for three in a row).
+    """
+
+    spearman: float
+    spearman_p: float
+    pearson: float
+    pearson_p: float
+    used: int
+    undefined: int  # models where either is nan
+    unmatched: int  # models that only one of the two has
+
+
+def summary(values: Values, *, confidence: float = CONFIDENCE, resamples: int = RESAMPLES, seed: int = 0) -> Summary:
+    """The mean and its percentile bootstrap interval: the quantiles (1 ± confidence)/2 of the means of resampled images.
+
+    Catch: the interval is about other images of the same kind, not about another training of the model.
+
+    >>> found = summary([0.2, 0.4, float("nan"), 0.9])
+    >>> found.mean, found.median, found.used, found.undefined
+    (0.5, 0.4, 3, 1)
+    >>> found.low <= found.mean <= found.high
+    True
+    """
+    every = _numbers(values, "values")
+    defined = every[~np.isnan(every)]
+    low, high = mean_interval(defined, confidence=confidence, resamples=resamples, seed=seed)
+    middle = (float(defined.mean()), float(np.median(defined))) if len(defined) else (math.nan, math.nan)
+    return Summary(middle[0], low, high, middle[1], len(defined), len(every) - len(defined))
+
+
+def class_summaries(
+    values: Values, labels: Any, *, confidence: float = CONFIDENCE, resamples: int = RESAMPLES, seed: int = 0
+) -> dict[Hashable, Summary]:
+    """A summary of each class, by its label, in the order of the labels.
+
+    The mean of the classes' means differs from the mean of the images where classes differ in size; `summary` of the
+    classes' means gives it with an interval over classes.
+
+    >>> found = class_summaries([0.2, 0.4, 0.9], ["cat", "cat", "dog"])
+    >>> {label: round(each.mean, 2) for label, each in found.items()}
+    {'cat': 0.3, 'dog': 0.9}
+    """
+    every = _numbers(values, "values")
+    names = np.asarray(labels.detach().cpu() if hasattr(labels, "detach") else labels)
+    if names.shape != every.shape:
+        raise ValueError(f"`labels` must hold one class for each of the {len(every)} values, got shape {names.shape}")
+    missing = sum(name is None or name != name for name in names.tolist())
+    if missing:
+        raise ValueError(f"`labels` must be known for every value, got {missing} missing: drop those values first")
+    return {
+        name: summary(every[names == name], confidence=confidence, resamples=resamples, seed=seed)
+        for name in np.unique(names).tolist()
+    }
+
+
+def paired(
+    first: Values, second: Values, *, confidence: float = CONFIDENCE, resamples: int = RESAMPLES, seed: int = 0
+) -> Paired:
+    """Two models on the same images: the mean of second − first with its bootstrap interval, and Wilcoxon's p.
+
+    Two Series are joined by their index (image ids); anything else is compared place by place and must be equally long.
+    Pairs with `nan` in either are left out and counted. Zero differences take no part in Wilcoxon's test.
+
+    >>> found = paired([0.1, 0.2, 0.3, 0.4], [0.3, 0.3, 0.3, float("nan")])
+    >>> round(found.difference, 3), round(found.improved, 3), found.used, found.undefined
+    (0.1, 0.667, 3, 1)
+    """
+    one, other, unmatched = _joined(first, second)
+    both = ~(np.isnan(one) | np.isnan(other))
+    change = other[both] - one[both]
+    low, high = mean_interval(change, confidence=confidence, resamples=resamples, seed=seed)
+    used, undefined = len(change), len(both) - len(change)
+    if used == 0:
+        return Paired(math.nan, low, high, math.nan, math.nan, math.nan, 0, undefined, unmatched)
+    rose, fell = float((change > 0).mean()), float((change < 0).mean())
+    return Paired(float(change.mean()), low, high, signed_rank_p(change), rose, fell, used, undefined, unmatched)
+
+
+def correlation(first: Values, second: Values, *, resamples: int = RESAMPLES, seed: int = 0) -> Correlation:
+    """Spearman and Pearson of two numbers a model, such as its locality and its accuracy (or its ERA).
+
+    Two Series are joined by their index (model names); anything else is compared place by place.
+
+    >>> found = correlation([0.1, 0.2, 0.3, 0.4], [1.0, 2.0, 3.0, 40.0])
+    >>> found.spearman, round(found.spearman_p, 3), round(found.pearson, 3)  # 2 of 24 orders are as strong
+    (1.0, 0.083, 0.801)
+    """
+    from scipy.stats import rankdata
+
+    one, other, unmatched = _joined(first, second)
+    both = ~(np.isnan(one) | np.isnan(other))
+    one, other = one[both], other[both]
+    spearman = _correlation_and_p(rankdata(one), rankdata(other), resamples, seed)
+    pearson = _correlation_and_p(one, other, resamples, seed)
+    return Correlation(*spearman, *pearson, len(one), len(both) - len(one), unmatched)
+
+
+def mean_interval(
+    values: Numbers, *, confidence: float = CONFIDENCE, resamples: int = RESAMPLES, seed: int = 0
+) -> tuple[float, float]:
+    """Low and high end of the percentile bootstrap interval of the mean; `nan` for fewer than two values.
+
+    >>> mean_interval(np.array([0.5, 0.5, 0.5]))
+    (0.5, 0.5)
+    """
+    if not 0 < confidence < 1:
+        raise ValueError(f"`confidence` must lie between 0 and 1, got {confidence!r}: 0.95 is usual")
+    if isinstance(resamples, bool) or not isinstance(resamples, int) or resamples < 1:
+        raise ValueError(f"`resamples` must be a whole number of at least 1, got {resamples!r}")
+    count = len(values)
+    if count < 2:
+        return math.nan, math.nan
+    random = np.random.default_rng(seed)
+    means = np.empty(resamples)
+    rows = max(1, BLOCK // count)
+    for start in range(0, resamples, rows):
+        stop = min(start + rows, resamples)
+        means[start:stop] = values[random.integers(0, count, (stop - start, count))].mean(axis=1)
+    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return float(low), float(high)
+
+
+def signed_rank_p(change: Numbers) -> float:
+    """Wilcoxon's two-sided p of differences; 1 where all are zero, because then nothing speaks for a change.
+
+    >>> round(signed_rank_p(np.array([0.1, 0.2, 0.3, 0.4, 0.5])), 4)  # 2 of 32 signs are as one-sided
+    0.0625
+    """
+    from scipy.stats import wilcoxon
+
+    return float(wilcoxon(change[change != 0]).pvalue) if (change != 0).any() else 1.0
+
+
+def _correlation_and_p(one: Numbers, other: Numbers, resamples: int, seed: int) -> tuple[float, float]:
+    """Pearson's r and its permutation p."""
+    count = len(one)
+    if count < FEWEST_MODELS or np.ptp(one) == 0 or np.ptp(other) == 0:
+        return math.nan, math.nan
+    one, other = _unit(one), _unit(other)
+    exact = count <= EXACT_MODELS
+    if exact:
+        orders = np.array(list(itertools.permutations(range(count))))
+    else:
+        orders = np.random.default_rng(seed).permuted(np.tile(np.arange(count), (resamples, 1)), axis=1)
+    found = float(one @ other)
+    # Equal correlations differ by rounding; all of them count.
+    as_strong = int((np.abs(other[orders] @ one) >= abs(found) - 1e-12).sum())
+    # The order at hand is one of all; among random ones it must be added.
+    p = as_strong / len(orders) if exact else (as_strong + 1) / (len(orders) + 1)
+    return min(1.0, max(-1.0, found)), p
+
+
+def _unit(values: Numbers) -> Numbers:
+    centred = values - values.mean()
+    return np.asarray(centred / np.linalg.norm(centred))
+
+
+def _joined(first: Values, second: Values) -> tuple[Numbers, Numbers, int]:
+    """Both as numbers in the same order, and how many images (or models) only one of them has."""
+    if not (_has_index(first) and _has_index(second)):
+        one, other = _numbers(first, "first"), _numbers(second, "second")
+        if len(one) != len(other):
+            raise ValueError(
+                f"`first` and `second` must be of the same images, got {len(one)} and {len(other)} values: pass two pandas "
+                "Series with image ids as index to join them"
+            )
+        return one, other, 0
+    series: tuple[Any, Any] = (first, second)
+    for name, values in zip(("first", "second"), series, strict=True):
+        if not values.index.is_unique:
+            repeated = values.index[values.index.duplicated()][0]
+            raise ValueError(f"`{name}` must have each image once in its index, got {repeated!r} twice")
+    # The order of `first`, so that the seeded interval does not depend on how an index is sorted.
+    shared = series[0].index[series[0].index.isin(series[1].index)]
+    unmatched = len(series[0]) + len(series[1]) - 2 * len(shared)
+    return _numbers(series[0].loc[shared], "first"), _numbers(series[1].loc[shared], "second"), unmatched
+
+
+def _has_index(values: object) -> bool:
+    """Whether it is a pandas Series: a list has a method of that name."""
+    return hasattr(values, "to_numpy") and hasattr(values, "index")
+
+
+def _numbers(values: Any, name: str) -> Numbers:
+    """One float64 number each, `nan` where undefined."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu().double().numpy()
+    elif _has_index(values):
+        values = values.to_numpy(dtype=np.float64, na_value=math.nan)
+    found = np.asarray(values, dtype=np.float64)
+    if found.ndim != 1:
+        raise ValueError(f"`{name}` must be one number an image, got shape {found.shape}")
+    if np.isinf(found).any():
+        raise ValueError(f"`{name}` must be finite, or nan where undefined, got inf: a mean of them says nothing")
+    return found

@@ -1,0 +1,135 @@
+"""The images of a training run: which of them make a batch, and how each is changed, decided by seeds alone.
+
+What happens to an image in an epoch depends on the run's seed, the epoch and the image, not on the batch it is in, the
+number of processes, or what happened before: so a run can be cut anywhere, and split over any number of processes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+from torch.utils.data import Dataset
+
+from locality.data.dataset import ImageDataset
+from locality.training.recipe import AugmentationPart
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingImage:
+    """One image, changed, with its label and the seed of whatever else is drawn for it."""
+
+    image: Tensor
+    label: int
+    seed: int
+
+
+class TrainingImages(Dataset[TrainingImage]):
+    """Images of a data set by (epoch, index). Small data sets are read once and kept in memory as bytes."""
+
+    KEPT_BYTES = 2_000_000_000
+
+    def __init__(self, data: ImageDataset, augmentation: AugmentationPart, seed: int) -> None:
+        self.data = data
+        self.augmentation = augmentation
+        self.seed = seed
+        self.kept: tuple[Tensor, list[int]] | None = None
+
+    def keep(self, progress: Callable[[int, int | None], None]) -> None:
+        """Read every image now, unless they are too many."""
+        first = self.data[0].image
+        if first.numel() * len(self.data) > self.KEPT_BYTES:
+            return
+        images, labels = torch.empty(len(self.data), *first.shape, dtype=torch.uint8), []
+        for index in range(len(self.data)):
+            sample = self.data[index]
+            images[index] = (sample.image * 255).round().to(torch.uint8)
+            labels.append(sample.label)
+            progress(index + 1, len(self.data))
+        self.kept = images, labels
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, key: tuple[int, int]) -> TrainingImage:
+        epoch, index = key
+        if self.kept is None:
+            sample = self.data[index]
+            image, label = sample.image, sample.label
+        else:
+            image, label = self.kept[0][index].float() / 255, self.kept[1][index]
+        seed = image_seed(self.seed, epoch, index)
+        return TrainingImage(augmented(image, self.augmentation, seed), label, seed)
+
+
+def image_seed(seed: int, epoch: int, index: int) -> int:
+    """The seed of all that is drawn for one image in one epoch."""
+    digest = hashlib.blake2b(f"{seed} {epoch} {index}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+def augmented(image: Tensor, augmentation: AugmentationPart, seed: int) -> Tensor:
+    """The image mirrored, shifted, brightened as its seed says; still in [0, 1]."""
+    # Another stream than the one that random starts of attacks are drawn from.
+    draw = np.random.Generator(np.random.Philox(key=[seed, 1]))
+    mirrored, (down, right), (brightness, contrast) = draw.random(), draw.random(2), draw.random(2)
+    if augmentation.flip and mirrored < 0.5:
+        image = image.flip(-1)
+    if augmentation.shift:
+        room = 2 * augmentation.shift + 1
+        top, left = int(down * room), int(right * room)
+        height, width = image.shape[-2:]
+        padded = pad(image[None], (augmentation.shift,) * 4, mode="reflect")[0]
+        image = padded[:, top : top + height, left : left + width]
+    if augmentation.colour:
+        strength = augmentation.colour
+        mean = image.mean()
+        image = (image - mean) * (1 + strength * (2 * contrast - 1)) + mean + strength * (brightness - 0.5)
+        image = image.clamp(0, 1)
+    return image
+
+
+@dataclass(frozen=True)
+class BatchKeys:
+    """The (epoch, index) keys of this process's part of each batch, from a given step on.
+
+    Every epoch is a new order of all images; what does not fill a batch is left for the next order.
+    """
+
+    images: int
+    batch_size: int
+    epochs: int
+    seed: int
+    first_step: int = 0
+    process: int = 0
+    processes: int = 1
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return self.images // self.batch_size
+
+    def __len__(self) -> int:
+        return self.steps_per_epoch * self.epochs - self.first_step
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        part = self.batch_size // self.processes
+        for epoch in range(self.first_step // self.steps_per_epoch, self.epochs):
+            order = np.random.Generator(np.random.Philox(key=[self.seed, epoch])).permutation(self.images)
+            begin = self.first_step % self.steps_per_epoch if epoch == self.first_step // self.steps_per_epoch else 0
+            for step in range(begin, self.steps_per_epoch):
+                first = step * self.batch_size + self.process * part
+                yield [(epoch, int(index)) for index in order[first : first + part]]
+
+
+def together(images: Sequence[TrainingImage]) -> tuple[Tensor, Tensor, list[int]]:
+    """Images, labels and seeds of a batch."""
+    return (
+        torch.stack([image.image for image in images]),
+        torch.tensor([image.label for image in images]),
+        [image.seed for image in images],
+    )

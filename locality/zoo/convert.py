@@ -1,0 +1,70 @@
+"""Checkpoints that need code to load, made into safetensors, once, by somebody who trusts them."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from locality.download import file_hash
+from locality.zoo.entry import ModelError
+from locality.zoo.files import converted, remember
+from locality.zoo.weights import Tensors, read_tensors, state_dict_in
+
+WARNING = (
+    "a pickle can run any program on this machine while it loads: pass --trust-pickle only if you trust the file's author"
+)
+
+
+def convert(path: str | Path, out: str | Path | None = None, trust_pickle: bool = False) -> Path:
+    """Write the file's tensors as safetensors, beside it if `out` is not given; returns the new file.
+
+    A file that loads without code is converted as it is; for any other, `trust_pickle` runs its code. Only tensors are
+    taken over, under the names they have; the new file notes the sha256 of the old one.
+    """
+    path = Path(path)
+    target = converted(path) if out is None else Path(out)
+    if target.suffix != ".safetensors":
+        raise ModelError(f"`out` must end in .safetensors, got `{target}`")
+    if target.resolve() == path.resolve():
+        raise ModelError(f"`out` must be another file than `{path}`")
+    try:
+        tensors = read_tensors(path)
+    except ModelError as error:
+        if "needs code to load" not in str(error):
+            raise
+        if not trust_pickle:
+            raise ModelError(f"`{path}` needs code to load: {WARNING}") from error
+        tensors = _tensors_of_pickle(path)
+    unfinished = target.with_name(f"{target.name}.part")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        # Copies: tensors that share memory, as tied weights do, are written as often as they have names.
+        copies = {name: value.clone().contiguous() for name, value in tensors.items()}
+        save_file(copies, unfinished, metadata={"source": path.name, "source_sha256": file_hash(path)})
+        os.replace(unfinished, target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    remember(target, file_hash(target))
+    return target
+
+
+def _tensors_of_pickle(path: Path) -> Tensors:
+    """The state dict in a file, whose code is run."""
+    try:
+        reader = importlib.import_module("dill")  # robustness saved with it; it reads what pickle reads
+    except ModuleNotFoundError:
+        reader = pickle
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=False, pickle_module=reader)
+    except ModuleNotFoundError as error:
+        raise ModelError(f"`{path}` needs the Python package {error.name!r} to load: `pip install {error.name}`") from error
+    except Exception as error:
+        raise ModelError(f"`{path}` cannot be loaded: {type(error).__name__}: {error}") from error
+    if isinstance(loaded, torch.nn.Module):
+        loaded = loaded.state_dict()
+    return state_dict_in(loaded, path)

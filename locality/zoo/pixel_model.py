@@ -1,0 +1,32 @@
+"""A network together with what it expects of its images."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from locality.types import ModelSpec
+
+
+class PixelModel(nn.Module):
+    """A network on pixels in [0, 1]: it normalises by its own `spec`, then calls `net`.
+
+    >>> model = PixelModel(nn.Flatten(), ModelSpec("flat", (2, 2), 2, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5)))
+    >>> model(torch.ones(1, 3, 2, 2)).unique().tolist()
+    [1.0]
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, net: nn.Module, spec: ModelSpec) -> None:
+        super().__init__()
+        self.net = net
+        self.spec = spec
+        # Not in the state dict: the mean and the deviation belong to the spec, and a checkpoint holds the network alone.
+        self.register_buffer("mean", torch.tensor(spec.mean).view(1, 3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(spec.std).view(1, 3, 1, 1), persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.net((images - self.mean) / self.std)
+        return logits

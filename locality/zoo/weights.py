@@ -1,0 +1,270 @@
+"""Tensors from checkpoint files, and networks filled with them: nothing is run, nothing is skipped, nothing is left over.
+
+Files are safetensors, or torch files read with `weights_only=True`. The tensors may lie in a section of the file, under the
+prefixes of wrappers, and beside a normaliser, which must be the one we apply. A tensor that is missing, or has no place, is
+an error that names it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import pickle
+import re
+import zipfile
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from locality.types import ModelSpec
+from locality.zoo.entry import ModelError
+from locality.zoo.pixel_model import PixelModel
+
+Tensors = dict[str, Tensor]
+
+# Where a state dict lies in a file that holds more. The plain weights come before averaged ones: published accuracies of
+# files that have both are those of the former.
+SECTIONS = ("state_dict", "model", "state_dict_ema", "model_ema", "model_state_dict", "net")
+# What wraps a network: DataParallel, torch.compile, robustness' AttackerModel, our PixelModel, Sequential(normaliser, net).
+WRAPPERS = ("module.", "_orig_mod.", "model.", "net.", "1.")
+NORMALISER = re.compile(r"(?:0|normalizer|normalize|attacker\.normalize|attacker\.normalizer)\.(?:new_)?(mean|std)")
+TWIN = "attacker.model."  # AttackerModel saves its network twice: also as its attacker's
+SAFE: list[Any] = [argparse.Namespace]  # a record of plain values that timm saves beside the weights
+SHOWN = 10  # names in an error
+
+
+def read_tensors(path: str | Path) -> Tensors:
+    """The state dict in a checkpoint file, under the names it has there; no code of the file is run.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     torch.save({"epoch": 3, "state_dict": {"module.weight": torch.ones(2)}}, f"{folder}/checkpoint.pth")
+    ...     read_tensors(f"{folder}/checkpoint.pth")
+    {'module.weight': tensor([1., 1.])}
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ModelError(f"`{path}` is not a file: pass a checkpoint (.safetensors, .pth, .pt, .ckpt)")
+    with path.open("rb") as file:
+        start = file.read(512)
+    if start[8:9] == b"{" and int.from_bytes(start[:8], "little") <= path.stat().st_size:
+        try:
+            return load_file(path)
+        except SafetensorError as error:
+            raise _damaged(path, error) from error
+    if start.lstrip().lower().startswith((b"<!doctype html", b"<html")):
+        raise ModelError(f"`{path}` is an HTML page, not a checkpoint: fetch the file itself")
+    return state_dict_in(_loaded(path), path)
+
+
+def state_dict_in(loaded: object, path: Path) -> Tensors:
+    """The tensors of a loaded file: its own, or those of the first section that has some."""
+    if isinstance(loaded, Mapping):
+        for part in (loaded, *(loaded.get(section) for section in SECTIONS)):
+            if isinstance(part, Mapping):
+                tensors = {str(name): value.detach() for name, value in part.items() if isinstance(value, Tensor)}
+                if tensors:
+                    return tensors
+    got = f"the keys {_listed(map(str, loaded))}" if isinstance(loaded, Mapping) else type(loaded).__name__
+    raise ModelError(
+        f"`{path}` holds no state dict: expected tensors by name, or such a table under {', '.join(SECTIONS)}, got {got}"
+    )
+
+
+def fill(
+    net: nn.Module,
+    tensors: Tensors,
+    source: str | Path,
+    spec: ModelSpec | None = None,
+    rename: Callable[[Tensors], Tensors] = lambda tensors: tensors,
+) -> None:
+    """Load the tensors into the network, every one of them, or raise and leave it as it was.
+
+    Prefixes of wrappers are taken off; a normaliser among the tensors must be that of `spec`. `rename` then brings tensors
+    of an older layout under today's names.
+    """
+    own = net.state_dict()
+    buffers = dict(net.named_buffers())
+    found = rename(unwrapped(tensors, own, source, spec))
+    if not set(found) & set(own):
+        raise ModelError(
+            f"`{source}` does not fit the architecture, which has no tensor of it: it has {_listed(found)}, "
+            f"the network {_listed(own)}: pass another `arch`"
+        )
+    # Buffers that a network computes itself were once saved; they are accounted for where they are the same.
+    extra = {n for n, value in found.items() if n not in own and n in buffers and torch.equal(value, buffers[n].to(value))}
+    # A counter of training steps, which old files lack and no evaluation reads.
+    counters = {name for name in own if name.endswith("num_batches_tracked") and name not in found}
+    complaints = {
+        "missing": [name for name in own if name not in found and name not in counters],
+        "unexpected": [name for name in found if name not in own and name not in extra],
+        "of another shape": [
+            f"{name} ({_shape(found[name])}, the network has {_shape(own[name])})"
+            for name in own
+            if name in found and found[name].shape != own[name].shape
+        ],
+    }
+    if any(complaints.values()):
+        told = "; ".join(f"{len(names)} {what}: {_listed(names)}" for what, names in complaints.items() if names)
+        raise ModelError(f"`{source}` does not fit the architecture: {told}: pass another `arch` or `num_classes`")
+    check_finite(found, source)
+    net.load_state_dict({name: found.get(name, value) for name, value in own.items()})
+
+
+def fill_in_order(net: nn.Module, tensors: Tensors, source: str | Path) -> None:
+    """Load tensors whose names differ from the network's, but whose order, kinds and shapes are the same."""
+    own = net.state_dict()
+    pairs = list(zip(own.items(), tensors.items(), strict=False))
+    kinds = [(name, other) for (name, _), (other, _) in pairs if name.rpartition(".")[2] != other.rpartition(".")[2]]
+    shapes = [(name, other) for (name, value), (other, given) in pairs if value.shape != given.shape]
+    if len(own) != len(tensors) or kinds or shapes:
+        first = (kinds + shapes)[:1]
+        at = f", beginning at {first[0][1]!r}, which should be {first[0][0]!r}" if first else ""
+        raise ModelError(
+            f"`{source}` does not fit the architecture: {len(tensors)} tensors in place of {len(own)}, "
+            f"{len(set(kinds + shapes))} of another kind or shape{at}"
+        )
+    check_finite(tensors, source)
+    net.load_state_dict(dict(zip(own, tensors.values(), strict=True)))
+
+
+def unwrapped(tensors: Tensors, names: Iterable[str], source: str | Path, spec: ModelSpec | None = None) -> Tensors:
+    """The tensors without what a wrapper added: prefixes, a second copy, a normaliser (which must be that of `spec`).
+
+    >>> wrapped = {"module.1.weight": torch.ones(1), "module.0.mean": torch.tensor([0.5, 0.5, 0.5])}
+    >>> unwrapped(wrapped, ["weight"], "file", ModelSpec("m", mean=(0.5, 0.5, 0.5)))
+    {'weight': tensor([1.])}
+    """
+    wanted = set(names)
+    while True:
+        inner = {}
+        for name, value in tensors.items():
+            normaliser = NORMALISER.fullmatch(name)
+            if name in wanted or not (normaliser or name.startswith(TWIN)):
+                inner[name] = value
+            elif normaliser:
+                _check_normaliser(normaliser[1], value, source, spec)
+            else:
+                _check_twin(tensors, name, source)
+        wrapper = next((start for start in WRAPPERS if all(name.startswith(start) for name in inner)), None)
+        if wanted & set(inner) or not inner or wrapper is None:
+            return inner
+        tensors = {name.removeprefix(wrapper): value for name, value in inner.items()}
+
+
+def normaliser_in(tensors: Tensors) -> dict[str, tuple[float, ...]]:
+    """The mean and the deviation of a normaliser among the tensors, where there is one.
+
+    >>> normaliser_in({"module.0.std": torch.full((3, 1, 1), 0.25)})
+    {'std': (0.25, 0.25, 0.25)}
+    """
+    found = {}
+    for name, value in tensors.items():
+        match = re.fullmatch(rf"(?:module\.)?{NORMALISER.pattern}", name)
+        if match and value.numel() == 3:
+            found[match[1]] = tuple(value.float().flatten().tolist())
+    return found
+
+
+def class_counts(net: nn.Module, tensors: Tensors) -> tuple[int, int] | None:
+    """How many classes the network has, and the tensors, where that is all in which their shapes differ; else None."""
+    own = net.state_dict()
+    both = [(own[name].shape, value.shape) for name, value in tensors.items() if name in own]
+    pairs = {(a[:1], b[:1], a[1:] == b[1:]) for a, b in both if a != b}
+    if len(pairs) != 1:
+        return None
+    ((here, there, rest_is_same),) = pairs
+    return (here[0], there[0]) if rest_is_same and here and there else None
+
+
+def check_finite(tensors: Mapping[str, Tensor], source: str | Path) -> None:
+    """Raise if there is a nan or an inf."""
+    bad = [name for name, value in tensors.items() if value.is_floating_point() and not torch.isfinite(value).all()]
+    if bad:
+        raise ModelError(
+            f"`{source}` has nan or inf in {len(bad)} of {len(tensors)} tensors ({_listed(bad)}): its training broke down, "
+            "take an earlier checkpoint"
+        )
+
+
+def weights_hash(model: nn.Module) -> str:
+    """The sha256 of a network's state dict: names, types, shapes and bytes; neither the device nor the order matters.
+
+    >>> weights_hash(nn.Identity())[:16]
+    'e3b0c44298fc1c14'
+    """
+    net = model.net if isinstance(model, PixelModel) else model
+    digest = hashlib.sha256()
+    for name, value in sorted(net.state_dict().items()):
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _loaded(path: Path) -> object:
+    """What torch finds in the file without running code of it."""
+    _check_zip(path)
+    try:
+        with torch.serialization.safe_globals(SAFE):
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        code = sorted(set(re.findall(r"GLOBAL ([\w.]+)", str(error))))
+        if not code:
+            raise _damaged(path, "not a torch file") from error
+        raise ModelError(
+            f"`{path}` needs code to load ({_listed(code)}), which could do anything and is not run: if you trust the file, "
+            f"`locality models convert {path} --trust-pickle` makes a safetensors file of it"
+        ) from error
+    except Exception as error:  # a damaged file may raise anything
+        raise _damaged(path, error) from error
+
+
+def _check_zip(path: Path) -> None:
+    # torch does not look at the checksums inside, and would give damaged weights back.
+    try:
+        if not zipfile.is_zipfile(path):
+            return  # the format of old, which has none
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+            script = any(name.endswith("/constants.pkl") for name in archive.namelist())
+    except Exception as error:  # as above
+        raise _damaged(path, error) from error
+    if damaged is not None:
+        raise _damaged(path, f"the checksum of {damaged} is wrong")
+    if script:
+        raise ModelError(f"`{path}` is a TorchScript program, not a checkpoint: save its state_dict() instead")
+
+
+def _damaged(path: Path, reason: object) -> ModelError:
+    text = (str(reason).strip() or type(reason).__name__).partition("\n")[0][:120]
+    return ModelError(f"`{path}` is truncated or damaged ({text}): fetch or save it again")
+
+
+def _check_normaliser(kind: str, value: Tensor, source: str | Path, spec: ModelSpec | None) -> None:
+    ours = None if spec is None else torch.tensor(spec.mean if kind == "mean" else spec.std)
+    theirs = value.detach().float().flatten().cpu()
+    if ours is not None and (theirs.shape != ours.shape or not torch.allclose(theirs, ours, atol=1e-4)):
+        theirs_told, ours_told = ([round(number, 4) for number in values.tolist()] for values in (theirs, ours))
+        raise ModelError(
+            f"`{source}` normalises by the {kind} {theirs_told}, this model by {ours_told}: it is not the file it should be"
+        )
+
+
+def _check_twin(tensors: Mapping[str, Tensor], name: str, source: str | Path) -> None:
+    first = tensors.get("model." + name.removeprefix(TWIN))
+    if first is None or not torch.equal(first, tensors[name]):
+        raise ModelError(f"`{source}` holds two networks: {name!r} differs from the network's own, which one is meant?")
+
+
+def _listed(names: Iterable[Any]) -> str:
+    told = [str(name) for name in names]
+    return ", ".join(told[:SHOWN]) + (f", and {len(told) - SHOWN} more" if len(told) > SHOWN else "")
+
+
+def _shape(value: Tensor) -> str:
+    return "×".join(map(str, value.shape)) or "a number"

@@ -1,0 +1,63 @@
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from locality.cli import app
+
+
+@pytest.fixture(autouse=True)
+def _few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("locality.data.shapes.DEFAULT_COUNT", {"eval": 40, "train": 40})
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_eval_prints_a_table_and_writes_rows(tmp_path: Path) -> None:
+    text = run("eval", "--model", "shapes_cnn", "--limit", "10", "--methods", "SM,BIG", "--out", str(tmp_path))
+    assert "accuracy 1.000" in text
+    assert "boundary found for 10 of 10 images" in text
+    assert "lift" in text
+    rows = pd.read_parquet(tmp_path / "rows.parquet")
+    assert len(rows) == 20
+    assert len(pd.read_csv(tmp_path / "rows.csv")) == 20
+    summary = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
+    assert summary["methods"]["BIG"]["f1"]["mean"] == pytest.approx(rows[rows["method"] == "BIG"]["f1"].mean())
+    assert {path.name for path in tmp_path.iterdir()} == {"rows.parquet", "rows.csv", "summary.json"}
+
+
+def test_json_is_one_object_as_the_design_says() -> None:
+    found = json.loads(run("eval", "--model", "shapes_cnn", "--limit", "4", "--methods", "SM", "--json"))
+    assert {"model", "data", "n", "accuracy", "methods", "boundary", "provenance"} == set(found)
+    assert (found["model"], found["data"], found["n"]) == ("shapes_cnn", "shapes", 4)
+    assert {"mean", "low", "high", "undefined"} <= set(found["methods"]["SM"]["lift"])
+    assert len(found["provenance"]["weights_sha256"]) == len(found["provenance"]["data_sha256"]) == 64
+
+
+def test_compare_says_who_looks_at_the_object() -> None:
+    text = run("compare", "shapes_cnn", "shapes_cnn", "--limit", "6", "--methods", "SM")
+    assert "no difference between shapes_cnn and shapes_cnn can be told" in text
+    found = json.loads(run("compare", "shapes_cnn", "shapes_cnn", "--limit", "6", "--methods", "SM", "--json"))
+    assert found["methods"]["SM"]["f1"]["difference"] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "shapes_cn"], "shapes_cnn"),
+        (["--model", "shapes_cnn", "--methods", "SMM"], "did you mean SM"),
+        (["--model", "shapes_cnn", "--search", "quick"], "`search` must be one of"),
+        (["--model", "shapes_cnn", "--data", "nothing"], "is no data set"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(app, ["eval", *arguments])
+    assert isinstance(result.exception, ValueError)
+    assert message in str(result.exception)
+    assert "\n" not in str(result.exception)

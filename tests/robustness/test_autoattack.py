@@ -1,0 +1,177 @@
+"""The suites: pyautoattack's own settings, its own results on a batch, and nothing of the caller's changed."""
+
+import random
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from known_models import small_network
+from pyautoattack import AutoAttack
+from torch import Tensor, nn
+
+from locality.model_calls import calling
+from locality.robustness.attacks import Loss, Norm, pgd
+from locality.robustness.autoattack import SUITES, ZERO_GRADIENTS, Threat, _attack, attacked, attacks_of, check_sizes
+
+SETTINGS = {
+    "apgd-ce": ("n_restarts", "n_iter", "eot_iter", "thr_decr", "use_largereps"),
+    "apgd-t": ("n_restarts", "n_iter", "eot_iter", "thr_decr", "use_largereps", "n_target_classes", "loss"),
+    "fab-t": ("n_restarts", "n_iter", "alpha_max", "eta", "beta", "n_target_classes"),
+    "square": ("n_restarts", "n_queries", "p_init", "loss", "rescale_schedule", "targeted"),
+}
+ATTRIBUTE = {"apgd-ce": "apgd", "apgd-t": "apgd_targeted", "fab-t": "fab", "square": "square"}
+
+
+def network(classes: int = 10) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(2)
+        model = nn.Sequential(nn.Flatten(), nn.Linear(192, 24), nn.ReLU(inplace=True), nn.Linear(24, classes)).eval()
+    with torch.no_grad():
+        model[3].bias -= model(some_images()).mean(0)  # so that every class is somebody's
+    return model
+
+
+def some_images(count: int = 8) -> Tensor:
+    return torch.rand(count, 3, 8, 8, generator=torch.Generator().manual_seed(4))
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("name", SUITES["standard"])
+def test_settings_are_those_of_the_standard_version(name: str, norm: Norm) -> None:
+    model, images = network(), some_images(2)
+    stock = AutoAttack(model, eps=0.1, norm={"linf": "Linf", "l2": "L2"}[norm], seed=7, version="standard")
+    theirs = getattr(stock, ATTRIBUTE[name])
+    with calling(model, images) as calls:
+        ours = _attack(calls, name, images, Threat(norm, 0.1, 7), lambda sentence: None)
+    assert type(ours) is type(theirs)
+    for setting in (*SETTINGS[name], "norm", "eps", "seed", "verbose"):
+        assert getattr(ours, setting) == getattr(theirs, setting), setting
+    assert str(ours.device) == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("name", "norm", "epsilon"),
+    [
+        ("apgd-ce", "linf", 0.01),
+        ("apgd-ce", "l2", 0.12),
+        ("apgd-dlr", "linf", 0.01),
+        ("apgd-t", "linf", 0.01),
+        ("fab-t", "l2", 0.12),
+    ],
+)
+def test_results_are_those_of_pyautoattack(name: str, norm: Norm, epsilon: float) -> None:
+    """To the last bit: the model has no convolution, whose memory format we change."""
+    model, images = network(4), some_images(6)
+    labels = model(images).argmax(1)
+    stock = AutoAttack(model, eps=epsilon, norm={"linf": "Linf", "l2": "L2"}[norm], seed=3, version="custom", attacks=[name])
+    stock.apgd.n_restarts = 1
+    stock.apgd_targeted.n_target_classes = stock.fab.n_target_classes = 3
+    theirs, _ = stock.run_standard_evaluation(images, labels, batch_size=6)
+    with calling(model, images) as calls:
+        ours = attacked(calls, name, images, labels, Threat(norm, epsilon, 3), lambda sentence: None)
+    allowed = (ours - images).flatten(1).norm(float("inf") if norm == "linf" else 2, dim=1) <= epsilon * 1.0001
+    assert torch.equal(ours, theirs)
+    broken = (model(theirs).argmax(1) != labels) & allowed
+    assert 1 <= int(broken.sum()) < 6  # a test in which all or none fall would say little
+
+
+@pytest.mark.parametrize(("name", "loss"), [("pgd-ce", "ce"), ("pgd-margin", "margin")])
+def test_plain_attacks_are_those_of_attacks_py(name: str, loss: Loss) -> None:
+    model, images = network(), some_images(4)
+    labels = model(images).argmax(1)
+    with calling(model, images) as calls:
+        ours = attacked(calls, name, images, labels, Threat("l2", 0.02, 5), lambda sentence: None)
+    assert torch.equal(ours, pgd(model, images, labels, 0.02, "l2", steps=20, loss=loss, seed=5))
+    other: Loss = "ce" if loss == "margin" else "margin"
+    assert not torch.equal(ours, pgd(model, images, labels, 0.02, "l2", steps=20, loss=other, seed=5))
+
+
+def test_square_finds_points_without_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, images = network(), some_images()
+    labels = model(images).argmax(1)
+    with calling(model, images) as calls:
+        before = calls.gradients
+        threat = Threat("linf", 0.05, 0)
+        square = _attack(calls, "square", images, threat, lambda sentence: None)
+        square.n_queries = 60
+        monkeypatch.setattr("locality.robustness.autoattack._attack", lambda *_: square)
+        points = attacked(calls, "square", images, labels, threat, lambda sentence: None)
+        assert calls.gradients == before
+    assert (model(points).argmax(1) != labels).any()
+    assert (points - images).abs().max() <= 0.05001
+
+
+def test_few_classes_have_no_dlr_loss() -> None:
+    assert attacks_of("paper", 3) == (("apgd-ce", "apgd-dlr"), None)
+    assert attacks_of("standard", 4) == (SUITES["standard"], None)
+    assert attacks_of("pgd20", 2) == (("pgd-ce",), None)
+    three, sentence = attacks_of("standard", 3)
+    assert three == ("apgd-ce", "apgd-dlr", "fab-t", "square")
+    assert sentence is not None
+    assert "needs more than 3 classes" in sentence
+    assert attacks_of("standard", 2)[0] == ("apgd-ce", "fab-t", "square")
+    assert attacks_of("paper", 2)[0] == ("apgd-ce",)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_targeted_attacks_run_with_few_classes(classes: int) -> None:
+    model, images = network(classes), some_images(2)
+    labels = model(images).argmax(1)
+    names = [name for name in attacks_of("standard", classes)[0] if name != "square"]
+    with calling(model, images) as calls:
+        for name in names:
+            points = attacked(calls, name, images, labels, Threat("linf", 0.1, 0), lambda sentence: None)
+            assert (model(points).argmax(1) != labels).all(), name
+
+
+def test_no_more_targets_than_there_are_classes() -> None:
+    images = some_images(1)
+    for classes, targets in ((4, 3), (10, 9), (12, 9)):
+        model = network(classes)
+        with calling(model, images) as calls:
+            for name in ("apgd-t", "fab-t"):
+                attack = _attack(calls, name, images, Threat("linf", 0.1, 0), lambda sentence: None)
+                assert attack.n_target_classes == targets
+
+
+def test_small_images_and_square_in_l2() -> None:
+    images = torch.rand(1, 3, 4, 8)
+    check_sizes(("square",), Threat("linf", 0.1, 0), images)
+    check_sizes(("apgd-ce",), Threat("l2", 0.1, 0), images)
+    with pytest.raises(ValueError, match="`images` must be 5 pixels high or more for the Square attack in l2"):
+        check_sizes(("square",), Threat("l2", 0.1, 0), images)
+
+
+def test_zero_gradients_are_noted() -> None:
+    def flat(images: Tensor) -> Tensor:
+        return (images.flatten(1)[:, :4] * 3).round()
+
+    images = some_images(2)
+    sentences: list[str] = []
+    with calling(flat, images) as calls:
+        attacked(calls, "apgd-dlr", images, flat(images).argmax(1), Threat("linf", 0.01, 0), sentences.append)
+    assert sentences == [ZERO_GRADIENTS]
+
+
+@pytest.mark.parametrize("name", ["apgd-ce", "apgd-t", "fab-t", "pgd-ce"])
+def test_nothing_of_the_caller_changes(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    model: Any = small_network().train()
+    images, labels = some_images(3), torch.tensor([0, 1, 2])
+    copies = images.clone(), labels.clone()
+    before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate(), sys.gettrace()  # type: ignore[index,union-attr]
+    statistics = model[1].running_mean.clone()
+    with calling(model, images) as calls:
+        attacked(calls, name, images, labels, Threat("linf", 0.05, 9), lambda sentence: None)
+        assert torch.equal(torch.get_rng_state(), before[0])  # already here, where `calling` has not restored it yet
+    assert (np.random.get_state()[1] == before[1]).all()  # type: ignore[index]
+    assert random.getstate() == before[2]
+    assert sys.gettrace() is before[3]
+    assert model[1].training
+    assert torch.equal(model[1].running_mean, statistics)
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert torch.equal(images, copies[0])
+    assert torch.equal(labels, copies[1])
+    assert not images.requires_grad
+    assert capfd.readouterr() == ("", "")

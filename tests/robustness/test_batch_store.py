@@ -1,0 +1,115 @@
+"""Names that change with everything that matters, and files that are whole or not there."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from known_models import small_network
+from torch import Tensor, nn
+
+from locality.robustness.batch_store import BatchStore, batch_name, model_fingerprint
+
+
+def test_the_fingerprint_sees_weights_buffers_settings_and_code() -> None:
+    model: Any = small_network()
+    first = model_fingerprint(model)
+    assert model_fingerprint(small_network()) == first
+    assert model_fingerprint(small_network().to(memory_format=torch.channels_last)) == first
+    seen = {first}
+
+    def is_new(other: nn.Module) -> bool:
+        found = model_fingerprint(other)
+        new = found not in seen
+        seen.add(found)
+        return new
+
+    with torch.no_grad():
+        model[4].weight[0, 0] += 1e-6
+    assert is_new(model)
+    model[1].running_var[3] += 1e-3
+    assert is_new(model)
+    assert is_new(small_network().half())
+    assert is_new(nn.LeakyReLU(0.1))
+    assert is_new(nn.LeakyReLU(0.2))
+
+    def made(factor: int) -> nn.Module:
+        if factor == 1:
+
+            class Same(nn.Module):
+                def forward(self, images: Tensor) -> Tensor:
+                    return images.flatten(1)
+        else:
+
+            class Same(nn.Module):  # type: ignore[no-redef]
+                def forward(self, images: Tensor) -> Tensor:
+                    return images.flatten(1) * 2
+
+        return Same()
+
+    assert is_new(made(1))
+    assert is_new(made(2))
+
+
+def test_a_buffer_that_is_not_saved_counts_and_bfloat16_can_be_read() -> None:
+    layer = nn.Linear(2, 2).to(torch.bfloat16)
+    layer.register_buffer("mean", torch.zeros(1), persistent=False)
+    first = model_fingerprint(layer)
+    layer.mean += 1  # type: ignore[operator,assignment]
+    assert model_fingerprint(layer) != first
+
+
+def test_a_batch_s_name_sees_settings_pixels_order_and_labels() -> None:
+    images = torch.rand(2, 1, 2, 2)
+    settings = {"epsilon": 0.1, "seed": 0}
+    name = batch_name(settings, images, ((0,), (1,)))
+    assert batch_name(dict(reversed(settings.items())), images.clone(), ((0,), (1,))) == name
+    others = [
+        batch_name(settings | {"epsilon": 0.1 + 1e-12}, images, ((0,), (1,))),
+        batch_name(settings | {"seed": 1}, images, ((0,), (1,))),
+        batch_name(settings, images.flip(0), ((0,), (1,))),
+        batch_name(settings, images + 1e-7, ((0,), (1,))),
+        batch_name(settings, images, ((0,), ())),
+        batch_name(settings, images, ((0,), (1, 2))),
+        batch_name(settings, images.view(2, 1, 4, 1), ((0,), (1,))),
+    ]
+    assert len({name, *others}) == 8
+
+
+def test_saved_is_loaded_and_damaged_is_not(tmp_path: Path) -> None:
+    store = BatchStore(tmp_path / "new" / "folder")
+    assert store.load("a") is None
+    store.save("a", {"numbers": [1, 2]})
+    assert store.load("a") == {"numbers": [1, 2]}
+    file = tmp_path / "new/folder/a.json"
+    file.write_text(file.read_text()[:-3])
+    assert store.load("a") is None
+    file.write_text("[1]")
+    assert store.load("a") is None
+
+
+def test_an_interrupted_save_leaves_nothing_and_keeps_the_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = BatchStore(tmp_path)
+    store.save("a", {"old": 1})
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for module, name in ((json, "dump"), (os, "replace")):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                store.save("a", {"new": 2})
+    assert store.load("a") == {"old": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_no_folder_keeps_nothing_and_a_file_is_no_folder(tmp_path: Path) -> None:
+    store = BatchStore(None)
+    store.save("a", {})
+    assert store.load("a") is None
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match="`store` must be a folder for results, got the file"):
+        BatchStore(tmp_path / "file")

@@ -1,0 +1,142 @@
+"""Rows against the pieces they are made of, on models whose answer is known."""
+
+import math
+
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor, nn
+
+from locality.attribution import integrated_gradients, saliency_map
+from locality.boundary import find_boundary
+from locality.data.dataset import ImageDataset, load_dataset
+from locality.runner.data_choice import default_data
+from locality.runner.evaluate import COLUMNS, Settings, evaluate
+from locality.scores.locality import locality_scores
+from locality.types import ModelSpec
+from locality.zoo.pixel_model import PixelModel
+
+
+@pytest.fixture(scope="module")
+def data() -> ImageDataset:
+    return load_dataset("shapes", limit=6, count=20)
+
+
+@pytest.fixture(scope="module")
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 4, 5, 3), nn.Tanh(), nn.Flatten(), nn.Linear(4 * 20 * 20, 10))
+    classes = load_dataset("shapes", limit=1, count=10).classes
+    return PixelModel(net, ModelSpec("little", (64, 64), 64, classes=classes)).eval()
+
+
+def test_rows_are_the_scores_of_the_maps(model: nn.Module, data: ImageDataset) -> None:
+    rows = evaluate(model, data, methods=["SM", "IG", "BIG"], progress=False)
+    assert tuple(rows.columns) == COLUMNS
+    assert rows["method"].tolist() == ["SM", "IG", "BIG"] * 6
+    batch = data.batch(range(6))
+    assert rows["image_id"].tolist() == [name for name in batch.ids for _ in range(3)]
+    maps = {"SM": saliency_map(model, batch.images), "IG": integrated_gradients(model, batch.images).maps}
+    for name, found in maps.items():
+        expected = locality_scores(found, batch.masks)
+        part = rows[rows["method"] == name]
+        assert part["precision"].tolist() == pytest.approx(expected.precision.tolist(), rel=1e-4)
+        assert part["recall"].tolist() == pytest.approx(expected.recall.tolist(), rel=1e-4)
+        assert part["f1"].tolist() == pytest.approx(expected.f1.tolist(), rel=1e-4)
+    edge = find_boundary(model, batch.images)
+    first = rows.drop_duplicates("image_id")
+    assert first["distance"].tolist() == pytest.approx(edge.distance.tolist(), rel=1e-5)
+    assert first["crossed_to"].tolist() == edge.crossed_to.tolist()
+    predictions = model(batch.images).argmax(1)
+    assert first["prediction"].tolist() == first["target"].tolist() == predictions.tolist()
+    assert first["correct"].tolist() == (predictions == batch.labels).tolist()
+    assert first["box_share"].tolist() == pytest.approx(batch.masks.float().mean((1, 2, 3)).tolist())
+
+
+def test_batch_size_changes_nothing(model: nn.Module, data: ImageDataset) -> None:
+    whole = evaluate(model, data, methods=["SM", "BSM"], progress=False)
+    single = evaluate(model, data, methods=["SM", "BSM"], batch_size=1, progress=False)
+    pd.testing.assert_frame_equal(whole, single, rtol=1e-4)
+
+
+def test_target_label(model: nn.Module, data: ImageDataset) -> None:
+    rows = evaluate(model, data, methods=["SM"], target="label", search=None, progress=False)
+    batch = data.batch(range(6))
+    expected = locality_scores(saliency_map(model, batch.images, batch.labels), batch.masks)
+    assert rows["target"].tolist() == batch.labels.tolist()
+    assert rows["f1"].tolist() == pytest.approx(expected.f1.tolist(), rel=1e-4)
+    assert rows["distance"].isna().all()
+    assert not rows["found"].any()
+
+
+class Constant(nn.Module):
+    def forward(self, images: Tensor) -> Tensor:
+        return images.flatten(1)[:, :10] * 0 + torch.arange(10.0)
+
+
+def test_undefined_is_nan_and_kept(data: ImageDataset) -> None:
+    with pytest.warns(UserWarning, match="gradients of exactly 0|saliency map"):
+        rows = evaluate(Constant(), data, methods=["SM", "BIG"], progress=False)
+    assert len(rows) == 12
+    assert rows["f1"].isna().all()
+    assert not rows["found"].any()
+    assert (rows["distance"] == math.inf).all()
+    assert (rows["crossed_to"] == -1).all()
+    assert rows["model"].unique().tolist() == ["Constant"]
+
+
+def test_classes_the_model_does_not_know(data: ImageDataset) -> None:
+    net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 64 * 64, 3))
+    model = PixelModel(net, ModelSpec("three", (64, 64), 64, classes=("circle", "cat", "dog")))
+    with pytest.warns(UserWarning, match="classes that three does not know"):
+        rows = evaluate(model, data, methods=["SM"], search=None, progress=False)
+    known = rows["label"] == 0
+    assert rows["correct"].isna().tolist() == (~known).tolist()
+    assert rows["f1"].notna().all()
+    with pytest.warns(UserWarning, match="classes that three does not know"):
+        rows = evaluate(model, data, methods=["SM"], search=None, target="label", progress=False)
+    assert rows["f1"].isna().tolist() == (~known).tolist()
+    assert (rows.loc[~known, "target"] == -1).all()
+
+
+def test_images_are_fitted_to_the_model() -> None:
+    net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10))
+    model = PixelModel(net, ModelSpec("small", (32, 32), 36))
+    rows = evaluate(model, load_dataset("shapes", limit=2, count=10), methods=["SM"], search=None, progress=False)
+    assert len(rows) == 2
+
+
+def test_progress_is_told(model: nn.Module, data: ImageDataset) -> None:
+    told: list[tuple[int, int | None]] = []
+    evaluate(model, data, ["SM"], None, batch_size=4, progress=lambda done, total: told.append((done, total)))
+    assert told == [(4, 6), (6, 6)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"methods": ()}, "at least one method"),
+        ({"methods": ("BIIG",)}, "did you mean BIG"),
+        ({"search": "fsat"}, "did you mean 'fast'"),
+        ({"search": None, "methods": ("BIG",)}, "must not be None for BIG"),
+        ({"target": "best"}, "`target` must be"),
+        ({"channels": "mean"}, "`channels` must be"),
+    ],
+)
+def test_bad_settings(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Settings(**arguments)  # type: ignore[arg-type]
+
+
+def test_default_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    from locality.imagenet_classes import imagenet_wnids
+
+    assert default_data(ModelSpec("a", classes=imagenet_wnids())) == "photos"
+    with pytest.raises(ValueError, match="`data` must be given for a"):
+        default_data(ModelSpec("a", classes=("cat",)))
+    with pytest.raises(ValueError, match="`data` must be given for a"):
+        default_data(ModelSpec("a"))
+    monkeypatch.delenv("LOCALITY_TINY_IMAGENET", raising=False)
+    monkeypatch.setenv("LOCALITY_CACHE", "/nowhere")
+    with pytest.raises(ValueError, match=r"a is evaluated on tiny-imagenet by default, but .* is not on this machine"):
+        default_data(ModelSpec("a", classes=("n01443537", "n02124075")))

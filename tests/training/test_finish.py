@@ -1,0 +1,98 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from typer.testing import CliRunner
+
+from locality.cli import app
+from locality.data.dataset import load_dataset
+from locality.download import file_hash
+from locality.training.finish import accuracies, write_weights
+from locality.training.loop import new_model
+from locality.training.recipe import DataPart, Recipe
+from locality.zoo.cards import read_card
+
+RECIPE = Recipe("small", "shapes_cnn", DataPart("shapes", limit=32), epochs=1, batch_size=16)
+TEXT = """
+name = "small"
+net = "shapes_cnn"
+epochs = 1
+batch_size = 16
+data = { name = "shapes", limit = 32 }
+loss = { name = "fast_at", epsilon = "2/255" }
+"""
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("locality.data.shapes.DEFAULT_COUNT", {"eval": 60, "train": 60})
+
+
+def test_half_precision_keeps_vectors_whole(tmp_path: Path) -> None:
+    model = new_model(RECIPE, load_dataset("shapes", split="train", limit=2, count=10))
+    write_weights(model, tmp_path / "a.safetensors")
+    found = load_file(tmp_path / "a.safetensors")
+    assert set(found) == set(model.net.state_dict())
+    for name, value in model.net.state_dict().items():
+        assert found[name].dtype == (torch.float16 if value.dim() > 1 else value.dtype)
+        assert torch.allclose(found[name].float(), value.float(), rtol=1e-3, atol=1e-6)
+    assert list(tmp_path.iterdir()) == [tmp_path / "a.safetensors"]
+
+
+@pytest.mark.usefixtures("few")
+def test_accuracies_are_shares_of_the_eval_split() -> None:
+    class Oracle(torch.nn.Module):
+        """Knows `shapes` by heart: the planted cue alone decides, read off the images it was built from."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            data = load_dataset("shapes", max_box_share=None)
+            batch = data.batch(range(len(data)))
+            self.known, self.labels = batch.images, batch.labels
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            distance = (images[:, None] - self.known[None]).square().sum((2, 3, 4))
+            logits = images.new_full((len(images), 10), -1e9)
+            return logits.scatter_reduce(1, self.labels.expand(len(images), -1), -distance, "amax")
+
+    found = accuracies(Oracle(), replace(RECIPE, evaluate_epsilon=1 / 255))  # type: ignore[arg-type]
+    assert set(found) == {"clean", "linf 1/255 pgd10", "none", "swapped"}
+    assert found["clean"] == 1.0
+    constant = accuracies(torch.nn.Sequential(torch.nn.Flatten(), _Constant()), RECIPE)  # type: ignore[arg-type]
+    assert constant == {"clean": 0.1, "linf 4/255 pgd10": 0.1, "none": 0.1, "swapped": 0.1}
+
+
+class _Constant(torch.nn.Module):
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        logits = features[:, :10] * 0
+        return logits + torch.eye(10)[3]
+
+
+@pytest.mark.usefixtures("few")
+def test_the_command_writes_weights_and_a_card(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text(TEXT, encoding="utf-8")
+    result = CliRunner().invoke(app, ["train", str(path), "--out", str(tmp_path / "runs"), "--device", "cpu"])
+    assert result.exit_code == 0, result.output
+    card = read_card(tmp_path / "runs/small/small.json")
+    assert (card.training, card.norm, card.epsilon, card.net) == ("fast_at", "linf", pytest.approx(2 / 255), "shapes_cnn")
+    assert card.weights_sha256 == file_hash(tmp_path / "runs/small/small.safetensors")
+    assert card.recipe["loss"]["epsilon"] == pytest.approx(2 / 255)
+    assert len(card.data_hash) == 64
+    assert card.classes[:2] == ("circle", "square")
+    assert card.versions["torch"].startswith("2.")
+    assert "clean: " in result.output
+    assert str(tmp_path) not in (tmp_path / "runs/small/small.json").read_text(encoding="utf-8")
+
+
+def test_bad_cards(tmp_path: Path) -> None:
+    path = tmp_path / "card.json"
+    path.write_text("{", encoding="utf-8")
+    with pytest.raises(ValueError, match="is not a model card"):
+        read_card(path)
+    path.write_text(json.dumps({"name": "a", "colour": 1}), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"missing .*'net'.*unknown \['colour'\]"):
+        read_card(path)

@@ -1,0 +1,71 @@
+import torch
+
+from locality.data.dataset import load_dataset
+from locality.training.images import BatchKeys, TrainingImages, augmented, image_seed, together
+from locality.training.recipe import AugmentationPart
+
+
+def test_every_epoch_visits_every_image_once_in_a_new_order() -> None:
+    batches = list(BatchKeys(images=12, batch_size=4, epochs=2, seed=0))
+    assert len(batches) == len(BatchKeys(12, 4, 2, 0)) == 6
+    first = [index for batch in batches[:3] for epoch, index in batch if epoch == 0]
+    second = [index for batch in batches[3:] for epoch, index in batch if epoch == 1]
+    assert sorted(first) == sorted(second) == list(range(12))
+    assert first != second
+    assert list(BatchKeys(12, 4, 2, seed=1)) != batches
+
+
+def test_a_run_can_be_cut_anywhere_and_split_over_processes() -> None:
+    whole = list(BatchKeys(13, 4, 3, 0))
+    for step in range(len(whole) + 1):
+        rest = BatchKeys(13, 4, 3, 0, first_step=step)
+        assert list(rest) == whole[step:]
+        assert len(rest) == len(whole) - step
+    halves = [list(BatchKeys(13, 4, 3, 0, process=process, processes=2)) for process in (0, 1)]
+    assert [left + right for left, right in zip(*halves, strict=True)] == whole
+
+
+def test_augmentation_mirrors_and_shifts_whole_pixels() -> None:
+    image = torch.rand(3, 8, 8)
+    seen = set()
+    for seed in range(60):
+        changed = augmented(image, AugmentationPart(flip=True, shift=1), seed)
+        assert changed.shape == image.shape
+        for mirrored in (False, True):
+            source = image.flip(-1) if mirrored else image
+            for down in (-1, 0, 1):
+                for right in (-1, 0, 1):
+                    inner = source[:, 2 + down : 6 + down, 2 + right : 6 + right]
+                    if torch.equal(changed[:, 2:6, 2:6], inner):
+                        seen.add((mirrored, down, right))
+    assert len(seen) == 18  # each way, and nothing else would have matched
+
+
+def test_colour_keeps_the_range_and_changes_light_and_contrast() -> None:
+    image = torch.rand(3, 8, 8) * 0.2 + 0.4
+    changed = [augmented(image, AugmentationPart(colour=0.3), seed) for seed in range(100)]
+    means = torch.tensor([float(one.mean() - image.mean()) for one in changed])
+    contrasts = torch.tensor([float(one.std() / image.std()) for one in changed])
+    assert -0.151 < float(means.min()) < -0.12
+    assert 0.12 < float(means.max()) < 0.151
+    assert 0.699 < float(contrasts.min()) < 0.75
+    assert 1.25 < float(contrasts.max()) < 1.301
+    assert augmented(image, AugmentationPart(), 5) is image
+    assert float(augmented(torch.ones(3, 4, 4), AugmentationPart(colour=1.0), 1).max()) <= 1
+
+
+def test_what_happens_to_an_image_depends_on_seed_epoch_and_image() -> None:
+    seeds = {image_seed(seed, epoch, index) for seed in range(3) for epoch in range(3) for index in range(3)}
+    assert len(seeds) == 27
+
+
+def test_kept_images_are_those_of_the_data() -> None:
+    data = load_dataset("shapes", split="train", limit=12, count=20)
+    images = TrainingImages(data, AugmentationPart(flip=True), seed=0)
+    before = together([images[(0, index)] for index in range(12)])
+    images.keep(lambda done, total: None)
+    assert images.kept is not None
+    after = together([images[(0, index)] for index in range(12)])
+    assert torch.equal(before[0], after[0])
+    assert before[1].tolist() == after[1].tolist() == [data[index].label for index in range(12)]
+    assert before[2] == after[2]

