@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
@@ -68,7 +68,7 @@ def pgd(
         raise ValueError(f"`step_size` must be a positive length in pixels, got {step_size!r}")
     with opened(model, images, UNIT, chunk) as (calls, pixels):
         classes = check_labels(labels, len(pixels)).to(pixels.device)
-        points = _random_points(pixels, epsilon, norm, seed) if random_start else pixels.clone()
+        points = random_points(pixels, image_seeds(pixels, seed), epsilon, norm) if random_start else pixels.clone()
         active = torch.arange(len(pixels), device=pixels.device)
         for _ in range(steps):
             logits, gradient = calls.gradient(points[active], _checked(LOSSES[loss]), classes[active])
@@ -76,7 +76,7 @@ def pgd(
             active = active[held]
             if len(active) == 0:
                 break
-            moved = points[active] + step_size * _direction(gradient[held], norm)
+            moved = points[active] + step_size * direction(gradient[held], norm)
             points[active] = project(moved, pixels[active], epsilon, norm)
         return points
 
@@ -122,22 +122,22 @@ def check_labels(labels: object, images: int) -> Tensor:
     raise ValueError(f"`labels` must be a tensor of {images} whole class numbers, one an image, got {got}")
 
 
-def _random_points(images: Tensor, epsilon: float, norm: Norm, seed: int) -> Tensor:
+def random_points(images: Tensor, seeds: Sequence[int], epsilon: float, norm: Norm) -> Tensor:
     """One point an image, uniform within the ball (and then within [0, 1]), from the image's own seed."""
     drawn = []
-    for number in image_seeds(images, seed):
-        generator = torch.Generator().manual_seed(number)
+    for seed in seeds:
+        generator = torch.Generator().manual_seed(seed)
         if norm == "linf":
             drawn.append(2 * torch.rand(images.shape[1:], generator=generator) - 1)
         else:
-            direction = torch.randn(images.shape[1:], generator=generator)
+            toward = torch.randn(images.shape[1:], generator=generator)
             # Most of a ball's volume lies near its surface: the radius is the d-th root of a uniform number.
-            radius = torch.rand((), generator=generator) ** (1 / direction.numel())
-            drawn.append(direction / direction.norm() * radius)
+            radius = torch.rand((), generator=generator) ** (1 / toward.numel())
+            drawn.append(toward / toward.norm() * radius)
     return project(images + epsilon * torch.stack(drawn).to(images), images, epsilon, norm)
 
 
-def _direction(gradient: Tensor, norm: Norm) -> Tensor:
+def direction(gradient: Tensor, norm: Norm) -> Tensor:
     """Where the loss rises fastest for a step of length 1; zero where the gradient is."""
     if norm == "linf":
         return gradient.sign()

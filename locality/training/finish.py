@@ -11,12 +11,10 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from locality.data.dataset import load_dataset
 from locality.download import file_hash
-from locality.training.attack import perturbed, random_starts
-from locality.training.images import image_seed
+from locality.robustness.attacks import pgd
 from locality.training.loop import Trained, new_model
 from locality.training.recipe import Recipe
 from locality.zoo.cards import Card, write_card
@@ -42,7 +40,7 @@ def write_model(trained: Trained, recipe: Recipe, out: Path, progress: Progress 
         input_size=model.spec.input_size,
         mean=recipe.mean,
         std=recipe.std,
-        training=recipe.loss.name,
+        training=recipe.loss.name if recipe.epochs else "random",
         norm=None if recipe.loss.name == "standard" else recipe.loss.norm,
         epsilon=None if recipe.loss.name == "standard" else recipe.loss.epsilon,
         data=recipe.data.name.split(":")[0],  # without the place on this machine
@@ -84,7 +82,7 @@ def accuracies(model: PixelModel, recipe: Recipe, progress: Progress = lambda do
             with torch.no_grad():
                 clean += int((model(batch.images).argmax(1) == batch.labels).sum())
             if source == name:
-                attacked += _right_under_attack(model, batch.images, batch.labels, recipe.evaluate_epsilon, indices)
+                attacked += _right_under_attack(model, batch.images, batch.labels, recipe.evaluate_epsilon)
             progress(indices[-1] + 1, len(data))
         title = "clean" if source == name else source.split(":")[1]
         found[title] = round(clean / len(data), 4)
@@ -93,18 +91,8 @@ def accuracies(model: PixelModel, recipe: Recipe, progress: Progress = lambda do
     return found
 
 
-def _right_under_attack(model: PixelModel, images: Tensor, labels: Tensor, epsilon: float, indices: range) -> int:
-    start = random_starts(tuple(images.shape[1:]), [image_seed(0, 0, index) for index in indices], epsilon, "linf")
-    worst = perturbed(
-        model,
-        images,
-        lambda logits: cross_entropy(logits, labels, reduction="none"),
-        start,
-        epsilon,
-        "linf",
-        PGD_STEPS,
-        epsilon / 4,
-    )
+def _right_under_attack(model: PixelModel, images: Tensor, labels: Tensor, epsilon: float) -> int:
+    worst = pgd(model, images, labels, epsilon, steps=PGD_STEPS)
     with torch.no_grad():
         right = (model(images).argmax(1) == labels) & (model(worst).argmax(1) == labels)
     return int(right.sum())

@@ -19,8 +19,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from locality.data.dataset import ImageDataset, load_dataset
+from locality.robustness.attacks import random_points
 from locality.torchvision_shim import import_torchvision
-from locality.training.attack import perturbed, random_starts
+from locality.training.attack import perturbed
 from locality.training.images import BatchKeys, TrainingImages, together
 from locality.training.losses import LOSSES, REGULARISERS, Objective, TrainingBatch
 from locality.training.recipe import LossPart, OptimizerPart, Recipe
@@ -178,8 +179,7 @@ class _Run:
 
         def attack(objective: Objective, begin: Literal["random", "near"]) -> Tensor:
             radius = epsilon if begin == "random" else min(NEAR, epsilon)
-            start = random_starts(tuple(images.shape[1:]), seeds, radius, settings.norm)
-            start = start.to(images.device).contiguous(memory_format=torch.channels_last)
+            start = random_points(images, seeds, radius, settings.norm)
             steps, size = _steps(settings)
             with _mode(bare, settings.attack_mode):
                 return perturbed(bare, images, objective, start, epsilon, settings.norm, steps, size * epsilon)

@@ -64,7 +64,7 @@ class Recipe:
     name: str
     net: str
     data: DataPart
-    epochs: int
+    epochs: int  # 0 leaves the weights as they were drawn
     batch_size: int = 64  # over all processes together
     seed: int = 0
     ema: float = 0.0  # decay of the averaged weights; 0 keeps the last ones
@@ -117,7 +117,6 @@ def check_recipe(recipe: Recipe) -> None:
     if not recipe.name or set(recipe.name) & set("/\\\0") or recipe.name.startswith("."):
         raise ValueError(f"`name` must be good for a file's name, got {recipe.name!r}")
     positive = {
-        "epochs": recipe.epochs,
         "batch_size": recipe.batch_size,
         "optimizer.learning_rate": recipe.optimizer.learning_rate,
         "loss.steps": recipe.loss.steps,
@@ -126,6 +125,8 @@ def check_recipe(recipe: Recipe) -> None:
     for name, number in positive.items():
         if number <= 0:
             raise ValueError(f"`{name}` must be above 0, got {number}")
+    if recipe.epochs < 0:
+        raise ValueError(f"`epochs` must be at least 0, got {recipe.epochs}")
     if not 0 <= recipe.ema < 1:
         raise ValueError(f"`ema` must be at least 0 and below 1, got {recipe.ema}")
     if not 0 <= recipe.loss.warm_up <= 1:

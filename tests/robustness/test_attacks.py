@@ -11,8 +11,8 @@ from torch import Tensor
 
 from locality.boundary.bisect import margin
 from locality.boundary.foolbox_backend import load_foolbox
-from locality.model_calls import calling
-from locality.robustness.attacks import Loss, Norm, _random_points, pgd, project
+from locality.model_calls import calling, image_seeds
+from locality.robustness.attacks import Loss, Norm, pgd, project, random_points
 
 
 def crosses(model: Any, points: Tensor, labels: Tensor) -> list[bool]:
@@ -103,7 +103,7 @@ def test_company_and_order_do_not_matter(norm: Norm) -> None:
 def test_the_random_start_is_uniform_in_the_ball() -> None:
     images = 0.5 + 0.1 * torch.rand(600, 1, 2, 2)
     for norm in ("l2", "linf"):
-        offset = (_random_points(images, 0.2, norm, seed=0) - images).flatten(1) / 0.2
+        offset = (random_points(images, image_seeds(images, 0), 0.2, norm) - images).flatten(1) / 0.2
         radius = offset.norm(dim=1) if norm == "l2" else offset.abs().amax(dim=1)
         inside = [float((radius**4 < share).float().mean()) for share in (0.25, 0.5, 0.75, 1.00001)]
         assert inside == pytest.approx([0.25, 0.5, 0.75, 1], abs=0.06)  # three standard errors

@@ -41,7 +41,7 @@ def test_fractions_and_defaults(tmp_path: Path) -> None:
         (GOOD + "[regularisers]\nnothing = 1.0", "`regularisers` must be one of logit_squeezing"),
         (GOOD + "[optimizer]\nlearning_rate = 0", "`optimizer.learning_rate` must be above 0"),
         (GOOD.replace("epochs = 1", "epochs = true"), "epochs` must be int, got True"),
-        (GOOD.replace("epochs = 1", "epochs = 0"), "`epochs` must be above 0"),
+        (GOOD.replace("epochs = 1", "epochs = -1"), "`epochs` must be at least 0"),
         (GOOD.replace('"a"', '"../a"'), "good for a file's name"),
         (GOOD + "ema = 1.0", "`ema` must be"),
         (GOOD + "mean = [0.5, 0.5]", "mean` must be"),
