@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from known_models import linear_model, small_network
-from pyautoattack.square import SquareAttack
 from torch import Tensor, nn
 
 from locality import load_dataset
@@ -63,13 +62,8 @@ def test_linf_follows_the_closed_form(case: Case, attack: Any, fallen: int) -> N
     assert (result.attack, result.epsilon, result.norm, result.batch_size, result.seed) == (attack, epsilon, "linf", 4, 0)
 
 
-def test_the_whole_of_autoattack_follows_the_closed_form(
-    case: Case, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def short(*arguments: Any, **options: Any) -> SquareAttack:  # 5,000 queries take half a minute and change nothing
-        return SquareAttack(*arguments, **(options | {"n_queries": 50}))
-
-    monkeypatch.setattr("pyautoattack.autoattack.SquareAttack", short)
+@pytest.mark.usefixtures("short_attacks")
+def test_the_whole_of_autoattack_follows_the_closed_form(case: Case, capfd: pytest.CaptureFixture[str]) -> None:
     epsilon = case.epsilon_breaking(3)
     chosen = case.limits.argsort()[1:5]
     result = robust_accuracy(case.model, case.images[chosen], case.labels[chosen], epsilon=epsilon, attack="standard")
