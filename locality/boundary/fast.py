@@ -85,24 +85,35 @@ class _State:
     def __init__(self, images: Tensor, labels: Tensor, seeds: list[int], start: Tensor | None) -> None:
         self.images, self.labels, self.seeds = images, labels, seeds
         self.offset = torch.zeros_like(images) if start is None else (images + start).clamp(0, 1) - images
+        self.image_logits: Tensor | None = None  # N×K
         self.best_offset = torch.zeros_like(images)
+        self.reached = labels.clone()  # the class at the best offset
         self.best = images.new_full((len(images),), torch.inf)  # length of the shortest offset that is across
         self.before = self.best.clone()  # the same, a round ago
         self.agreement = images.new_full((len(images),), -1.0)
         self.first_margin = images.new_full((len(images),), torch.nan)
         self.aim = images.new_full((len(images),), AIM)
 
+    def keep_shorter(self, chosen: Tensor, offset: Tensor, logits: Tensor, norm: str) -> Tensor:
+        """Take the offsets of the chosen images that are across and shorter than the best; says which."""
+        length = offset_length(offset, norm)
+        better = (margin(logits, self.labels[chosen]) < 0) & (length < self.best[chosen])
+        self.best[chosen] = torch.where(better, length, self.best[chosen])
+        self.best_offset[chosen] = torch.where(rows(better), offset, self.best_offset[chosen])
+        self.reached[chosen] = torch.where(better, logits.argmax(1), self.reached[chosen])
+        return better
+
 
 def _try_nearer_rivals(calls: Calls, state: _State, norm: str, steps: int, compared: int) -> None:
     """A round towards the rival whose tangent at the image is clearly the nearest, where another class was reached."""
-    images, labels = state.images, state.labels
-    logits = calls.logits(images)
+    images, labels, logits = state.images, state.labels, state.image_logits
+    assert logits is not None  # the first round began at the images
     own = logits.gather(1, labels[:, None])
     others = logits.scatter(1, labels[:, None], -torch.inf)
     ranked = others.topk(min(compared, logits.shape[1] - 1), dim=1)
     worth = own - ranked.values <= WORTH_COMPARING * (own - ranked.values[:, :1])
     length = torch.full_like(ranked.values, torch.inf)
-    offsets = torch.zeros(*ranked.indices.shape, *images.shape[1:], dtype=images.dtype, device=images.device)
+    nearest = torch.zeros_like(images)
     for place in range(ranked.indices.shape[1]):
         chosen = torch.nonzero(worth[:, place])[:, 0]
         if len(chosen) == 0:
@@ -111,27 +122,27 @@ def _try_nearer_rivals(calls: Calls, state: _State, norm: str, steps: int, compa
         logits, gradient = calls.gradient(pixels, _rival_margin, labels[chosen], rival)
         value = _rival_margin(logits, labels[chosen], rival)
         offset = tangent_point(pixels, torch.zeros_like(pixels), value, gradient, norm)
-        offsets[chosen, place], length[chosen, place] = offset, offset_length(offset, norm)
+        length[chosen, place] = offset_length(offset, norm)
+        closest = length[chosen, place] <= length[chosen].amin(1)
+        nearest[chosen[closest]] = offset[closest]
         _keep_if_across(calls, state, chosen, JUST_BEYOND * offset, norm)
-    reached = calls.logits(images + state.best_offset).scatter(1, labels[:, None], -torch.inf).argmax(1)
-    compared_to = torch.where(ranked.indices == reached[:, None], length, -torch.inf).amax(1)
+    compared_to = torch.where(ranked.indices == state.reached[:, None], length, -torch.inf).amax(1)
     its_own = torch.where(torch.isfinite(compared_to), compared_to, state.best)
-    nearest, place_of = length.min(dim=1)
-    active = torch.nonzero(nearest < CLEARLY_NEARER * its_own)[:, 0]
+    nearest_length, place_of = length.min(dim=1)
+    active = torch.nonzero(nearest_length < CLEARLY_NEARER * its_own)[:, 0]
     if len(active):
-        state.offset[active] = offsets[active, place_of[active]]
+        state.offset[active] = nearest[active]
         state.aim[active] = AIM
         _round(calls, state, active, ranked.indices[active, place_of[active]], norm, steps, from_image=False)
 
 
 def _keep_if_across(calls: Calls, state: _State, chosen: Tensor, offset: Tensor, norm: str) -> None:
     """Take these offsets where they are across and shorter; costs a forward pass, and is all a linear model needs."""
-    images = state.images[chosen]
-    offset = (images + offset).clamp(0, 1) - images
-    length = offset_length(offset, norm)
-    better = (margin(calls.logits(images + offset), state.labels[chosen]) < 0) & (length < state.best[chosen])
-    state.best[chosen] = torch.where(better, length, state.best[chosen])
-    state.best_offset[chosen] = torch.where(rows(better), offset, state.best_offset[chosen])
+    offset = (state.images[chosen] + offset).clamp(0, 1) - state.images[chosen]
+    shorter = offset_length(offset, norm) < state.best[chosen]  # the others need not be asked about
+    if shorter.any():
+        chosen, offset = chosen[shorter], offset[shorter]
+        state.keep_shorter(chosen, offset, calls.logits(state.images[chosen] + offset), norm)
 
 
 def _round(
@@ -147,6 +158,8 @@ def _round(
         else:
             logits, gradient = calls.gradient(images + offset, _rival_margin, labels, rival)
         value = margin(logits, labels) if rival is None else _rival_margin(logits, labels, rival)
+        if from_image and step == 0:
+            state.image_logits = logits
         across = margin(logits, labels) < 0
         fresh = torch.isnan(state.first_margin[active])
         state.first_margin[active] = torch.where(fresh, value.abs().clamp_min(1e-6), state.first_margin[active])
@@ -158,12 +171,9 @@ def _round(
         flat = gradient.flatten(1).abs().amax(dim=1) == 0
         if flat.any():  # no direction is better than another: try one, the same for this image in any company
             wanted[flat] = offset[flat] + _random_offset(images[flat], [state.seeds[i] for i in active[flat].tolist()])
-        length = offset_length(offset, norm)
-        better = across & (length < state.best[active])
+        better = state.keep_shorter(active, offset, logits, norm)
         agreement = torch.nn.functional.cosine_similarity(offset.flatten(1), wanted.flatten(1))
-        state.best[active] = torch.where(better, length, state.best[active])
         state.agreement[active] = torch.where(better, agreement, state.agreement[active])
-        state.best_offset[active] = torch.where(rows(better), offset, state.best_offset[active])
         if from_image and step == 0:
             offset = FIRST_OVERSHOOT * wanted
         else:
@@ -187,10 +197,12 @@ def tangent_point(images: Tensor, offset: Tensor, value: Tensor, gradient: Tenso
         moved = images - rows(amount) * direction
         found = moved.clamp(0, 1)
         rest = at_image + (gradient * (found - images)).flatten(1).sum(1)
-        if bool((rest.abs() <= 1e-4 * at_image.abs()).all()):
+        missed = rest.abs() > 1e-4 * at_image.abs()
+        if not missed.any():
             break
         free = (gradient * direction * (moved == found)).flatten(1).sum(1)
-        amount = amount + rest / torch.maximum(free, 0.02 * slope)
+        # Images that are done stay as they are, whatever their company needs.
+        amount = torch.where(missed, amount + rest / torch.maximum(free, 0.02 * slope), amount)
     found = (images - rows(amount) * direction).clamp(0, 1) - images
     # Where the tangent puts the image itself across, it knows nothing of this place: come closer and look again.
     return torch.where(rows(at_image > 0), found, 0.7 * offset)

@@ -8,8 +8,11 @@ import torch
 from torch import Tensor
 
 from locality.boundary.bisect import bisect, margin, rows
+from locality.boundary.corner import corner_search
 from locality.boundary.fast import fast_search, offset_length
 from locality.model_calls import Calls
+
+ARMS = 4  # of a cross: directions at right angles, each tried both ways
 
 
 def thorough_search(
@@ -22,46 +25,46 @@ def thorough_search(
     *,
     steps: int = 40,
     rivals: int = 3,
-    restarts: int = 8,
+    restarts: int = 12,
 ) -> Tensor:
-    """The closest of: a slow `fast`, one towards each of the strongest rival classes, and restarts from random places."""
-    best = fast_search(calls, images, labels, norm, seeds, progress, steps=steps, max_gradients=3 * steps, gain=0.001)
-    best, length = _on_boundary(calls, images, labels, best, norm)
-    logits = calls.logits(images).scatter(1, labels[:, None], -torch.inf)
-    ranked = logits.topk(min(rivals, logits.shape[1] - 1), dim=1).indices
-    for place in range(ranked.shape[1]):
-        found = fast_search(calls, images, labels, norm, seeds, progress, steps=steps, rivals=ranked[:, place])
-        best, length = _closer(calls, images, labels, best, length, found, norm)
+    """The closest of: a slow `fast`, one towards each of the strongest rivals, restarts from random places, corners.
+
+    Every third restart begins around the best point so far, the others anywhere: they find what lies behind the image.
+    """
+    image_logits = calls.logits(images)
+    best, length = images, images.new_full((len(images),), torch.inf)
+
+    def keep_closer(points: Tensor) -> None:
+        nonlocal best, length
+        logits = calls.logits(points)
+        points = bisect(calls, images, points, labels, image_logits=image_logits, point_logits=logits)
+        distance = torch.where(margin(logits, labels) < 0, offset_length(points - images, norm), torch.inf)
+        # Without a success yet, the latest iterate stands in.
+        best = torch.where(rows((distance < length) | length.isinf()), points, best)
+        length = torch.minimum(distance, length)
+
+    keep_closer(fast_search(calls, images, labels, norm, seeds, progress, steps=steps, max_gradients=3 * steps, gain=0.001))
+    others = image_logits.scatter(1, labels[:, None], -torch.inf)
+    for rival in others.topk(min(rivals, others.shape[1] - 1), dim=1).indices.T:
+        keep_closer(fast_search(calls, images, labels, norm, seeds, progress, steps=steps, rivals=rival))
     for restart in range(restarts):
-        # Every other one starts anywhere, which finds what lies behind the image in few dimensions.
-        start = _scattered(best - images, [seed + restart + 1 for seed in seeds], keep=(restart + 1) % 2)
-        found = fast_search(calls, images, labels, norm, seeds, progress, steps=steps // 2, start=start)
-        best, length = _closer(calls, images, labels, best, length, found, norm)
+        around = best - images
+        start = rows(around.flatten(1).norm(dim=1)) * _directions(images, seeds, restart)
+        if restart % 3 == 2:
+            start = (around + start) * 1.5 / 2**0.5
+        keep_closer(fast_search(calls, images, labels, norm, seeds, progress, steps=steps // 4, start=start))
+    keep_closer(corner_search(calls, images, labels, best, norm))
     return best
 
 
-def _on_boundary(calls: Calls, images: Tensor, labels: Tensor, points: Tensor, norm: str) -> tuple[Tensor, Tensor]:
-    """The points, moved onto the boundary where they are across, and their distance; inf where they are not."""
-    across = margin(calls.logits(points), labels) < 0
-    points = points.clone()
-    if across.any():
-        points[across] = bisect(calls, images[across], points[across], labels[across])
-    return points, torch.where(across, offset_length(points - images, norm), torch.inf)
-
-
-def _closer(
-    calls: Calls, images: Tensor, labels: Tensor, best: Tensor, length: Tensor, found: Tensor, norm: str
-) -> tuple[Tensor, Tensor]:
-    points, distance = _on_boundary(calls, images, labels, found, norm)
-    better = distance < length
-    return torch.where(rows(better), points, best), torch.minimum(distance, length)
-
-
-def _scattered(offset: Tensor, seeds: list[int], keep: float) -> Tensor:
-    """Offsets half as long again, in directions that are random but for the share `keep`; the same in any company."""
-    noise = torch.stack(
-        [torch.randn(offset.shape[1:], generator=torch.Generator().manual_seed(seed % 2**63)) for seed in seeds]
-    ).to(offset)
-    scale = offset.flatten(1).norm(dim=1) / noise.flatten(1).norm(dim=1)
-    scattered: Tensor = 1.5 * (keep * offset + rows(scale) * noise) / (1 + keep) ** 0.5
-    return scattered
+def _directions(images: Tensor, seeds: list[int], number: int) -> Tensor:
+    """A direction of length 1 for each image, the same in any company: the next end of its crosses' random arms."""
+    size = images[0].numel()
+    arms = min(ARMS, size)
+    cross, end = divmod(number, 2 * arms)
+    found = []
+    for seed in seeds:
+        drawn = torch.randn(size, arms, generator=torch.Generator().manual_seed((seed + cross) % 2**63))
+        arm = torch.linalg.qr(drawn).Q[:, end // 2]
+        found.append(arm if end % 2 == 0 else -arm)
+    return torch.stack(found).view(images.shape).to(images)

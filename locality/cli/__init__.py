@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from locality import __version__
-from locality.cli import compare, data, eval, models, robust, train
+from locality.cli import bench, compare, data, eval, explain, figures, models, report, robust, table, train
 from locality.cli.printing import say
 
 app = typer.Typer(
@@ -24,6 +24,11 @@ app.add_typer(models.app, name="models")
 app.command("eval")(eval.evaluate)
 app.command("compare")(compare.compare)
 app.command("robust")(robust.robust)
+app.command("bench")(bench.bench)
+app.command("table")(table.table)
+app.command("figures")(figures.figures)
+app.command("report")(report.report)
+app.command("explain")(explain.explain)
 app.command("train")(train.train)
 
 

@@ -68,8 +68,8 @@ def list_sources() -> None:
 @app.command()
 def get(name: Annotated[str, typer.Argument(help="tiny-imagenet, imagenette, imagenet-boxes or coco.")]) -> None:
     """Fetch a data set into the cache; resumes by itself, verifies the checksum."""
-    from locality.cli.progress import progress
     from locality.data.cache import get_data
+    from locality.progress import progress
 
     with progress(name, "bytes") as report:
         found = get_data(name, lambda _file, done, total: report(done, total))
@@ -88,9 +88,9 @@ def check(
     skip_bad: SkipBad = False,
 ) -> None:
     """Verify files, hashes and boxes; print what is wrong. Exit code 2 if anything is (0 with --skip-bad)."""
-    from locality.cli.progress import progress
     from locality.data.check import check_source
     from locality.data.dataset import NOTES
+    from locality.progress import progress
     from locality.types import DataError
 
     faults: list[Fault] = []
@@ -134,9 +134,9 @@ def build(
     skip_bad: SkipBad = False,
 ) -> None:
     """Write a manifest with the hash of every file; images made on the fly are written beside it as PNG."""
-    from locality.cli.progress import progress
     from locality.data.build import build_manifest
     from locality.data.dataset import ImageDataset
+    from locality.progress import progress
 
     opened = _open(source, split or "eval", boxes, root, category, seed=seed)
     chosen = ImageDataset.select(opened, limit, seed, None, max_box_share, skip_bad=skip_bad)
@@ -188,8 +188,8 @@ def _open(
     **options: Any,
 ) -> Source:
     """The source behind the options; an option that the source does not have is an error that says so."""
-    from locality.cli.progress import progress
     from locality.data.dataset import open_source
+    from locality.progress import progress
 
     given = {"boxes": boxes, "root": root, "categories": categories or None, **options}
     with progress("reading boxes") as report:

@@ -67,7 +67,7 @@ def show(name: ModelName) -> None:
 @app.command()
 def fetch(name: Annotated[str, typer.Argument(metavar="NAME", help="A model of `locality models`, or timm:NAME.")]) -> None:
     """Fetch a model's weights into the cache (resumes by itself, verifies the checksum), and see that they load."""
-    from locality.cli.progress import progress
+    from locality.progress import progress
     from locality.zoo.load import load_model
 
     with progress(name, "bytes") as report:

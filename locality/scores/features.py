@@ -76,15 +76,20 @@ def over_maps(
     check_maps(maps, masks, channels)
     elsewhere = CHUNK_FEATURES_ELSEWHERE
     step = max(1, CHUNK_FEATURES.get(maps.device.type, elsewhere) // (maps.shape[1] * maps.shape[2] * maps.shape[3]))
-    pieces = []
+    # Filled in place: small results kept between large temporaries would leave holes in memory that grow with every chunk.
+    results: tuple[Tensor, ...] = ()
     with torch.no_grad():
         for start in range(0, len(maps), step):
             part = maps[start : start + step]
             # Sums of half-precision maps would overflow.
             part = (part if part.dtype == torch.float64 else part.float()).contiguous()
             features = Features(part.sum(1, keepdim=True) if channels == "sum" else part, masks[start : start + step])
-            pieces.append(tuple(_undefined(found, ~features.finite) for found in score(features)))
-    return tuple(torch.cat(column) for column in zip(*pieces, strict=True))
+            scores = score(features)
+            results = results or tuple(found.new_empty(len(maps), *found.shape[1:]) for found in scores)
+            for whole, found in zip(results, scores, strict=True):
+                whole[start : start + step] = _undefined(found, ~features.finite)
+            del features, scores  # before the next chunk makes its own
+    return results
 
 
 def check_maps(maps: Tensor, masks: Tensor, channels: Channels) -> None:

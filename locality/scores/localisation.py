@@ -217,24 +217,22 @@ def _roc_auc(features: Features) -> Tensor:
 
     For equal attributions, h is taken before the first of them and after the last.
     """
-    ranked, inside = features.ranking, features.inside_count
-    groups = ranked.tie_groups()
-    if groups is None:
-        twice = 2 * ranked.hits.sum(1) - inside  # h begins with 0 and ends with n
-    else:
-        twice = ranked.hits.gather(1, groups[0]).sum(1) + ranked.hits.gather(1, groups[1] + 1).sum(1)
-    return (twice - inside**2).to(ranked.values.dtype) / (2 * inside * (features.count - inside))
+    inside, hits, ties = features.inside_count, features.ranking.hits, features.ranking.ties()
+    twice = 2 * hits.sum(1) - inside  # h begins with 0 and ends with n
+    shared = hits[ties.rows, ties.first] + hits[ties.rows, ties.last + 1]
+    twice.index_add_(0, ties.rows, shared - hits[ties.rows, ties.ranks] - hits[ties.rows, ties.ranks + 1])
+    return (twice - inside**2).to(features.values.dtype) / (2 * inside * (features.count - inside))
 
 
 def _iou(features: Features, quantile: float) -> Tensor:
     if not 0 <= quantile < 1:
         raise ValueError(f"`quantile` must be from 0 to below 1, got {quantile}")
-    values, hits = features.ranking.values, features.ranking.hits
+    ranked = features.ranking
     # A quantile between two values keeps what exceeds the lower one. A hair up: 0.29·100 is 29.
     below = math.floor(quantile * (features.count - 1) + 1e-9)
-    size = (values > values[:, features.count - 1 - below, None]).sum(1)
-    both = hits.gather(1, size[:, None])[:, 0]
-    return both.to(values.dtype) / (size + features.inside_count - both)
+    size = ranked.above(-ranked.keys[:, features.count - 1 - below, None])
+    both = ranked.hits.gather(1, size)
+    return (both.to(features.values.dtype) / (size + features.inside_count[:, None] - both))[:, 0]
 
 
 def grown(masks: Tensor, distance: float) -> Tensor:

@@ -131,20 +131,19 @@ def _locality(important_inside: Tensor, important: Tensor, magnitude_inside: Ten
 
 def _curve(features: Features, quantiles: Sequence[float]) -> tuple[Tensor, ...]:
     ranked = features.ranking
-    kept = ranked.values.clamp(min=0)
+    kept, within = (-ranked.keys).clamp(min=0), ranked.inside
     # Sums over the 0, 1, …, D largest features.
-    total, inside = (F.pad(mass.cumsum(1), (1, 0)) for mass in (kept, kept * ranked.inside))
+    total, inside = (F.pad(mass.cumsum(1), (1, 0)) for mass in (kept, kept * within))
     magnitude = features.magnitude[0][:, None]
     positive = (kept > 0).sum(1, keepdim=True).cpu()
     # In float64, which not every device has, and a hair up: 0.29·100 is 29.
     dropped = (positive * torch.tensor(quantiles, dtype=torch.float64) + 1e-9).floor().long()
     rho = F.pad(kept, (0, 1)).gather(1, (positive - dropped).to(kept.device))
-    above = torch.searchsorted(-kept, -rho.contiguous())  # of equal features all or none are kept
+    above = ranked.above(rho)  # of equal features all or none are kept
     kept_inside, kept_total = inside.gather(1, above), total.gather(1, above)
-    groups = ranked.tie_groups()
-    at_rank = inside[:, 1:] / total[:, 1:]
-    precision = at_rank if groups is None else at_rank.gather(1, groups[1])
-    area = (kept * ranked.inside * precision.nan_to_num(0.0)).sum(1) / magnitude[:, 0]
+    precision, ties = inside[:, 1:] / total[:, 1:], ranked.ties()
+    precision[ties.rows, ties.ranks] = precision[ties.rows, ties.last]
+    area = (kept * within * precision.nan_to_num(0.0)).sum(1) / magnitude[:, 0]
     undefined = (total[:, -1] == 0) | (magnitude[:, 0] == 0)
     return rho, kept_inside / kept_total, kept_inside / magnitude, area.masked_fill(undefined, torch.nan)
 

@@ -8,51 +8,72 @@ memory, and a constant map scores chance.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 
+class Ties(NamedTuple):
+    """Every feature whose attribution another feature of its row has, too; K of them."""
+
+    rows: Tensor  # K
+    ranks: Tensor  # K, from 0
+    first: Tensor  # K, the first rank with this attribution
+    last: Tensor  # K, the last
+
+
 @dataclass(frozen=True, eq=False)
 class Ranking:
     """N rows of D features, the largest attribution first."""
 
-    values: Tensor  # N×D, descending
-    inside: Tensor  # N×D bool, whether the feature at that rank lies inside the region
-    hits: Tensor  # N×(D + 1) int64, the number of features inside among the first 0, 1, …, D
+    keys: Tensor  # N×D, −A in ascending order: torch searches no other
+    hits: Tensor  # N×(D + 1) int64, the number of features inside the region among the first 0, 1, …, D
+
+    @property
+    def inside(self) -> Tensor:
+        """N×D bool: whether the feature at that rank lies inside the region."""
+        return self.hits.diff(dim=1).bool()
+
+    def above(self, threshold: Tensor) -> Tensor:
+        """N×Q: how many features exceed each of N×Q thresholds."""
+        return torch.searchsorted(self.keys, -threshold.contiguous())
 
     def expected_hits(self, count: Tensor) -> Tensor:
         """N: how many of the `count` (N) largest features lie inside, in expectation over the order of equal ones."""
-        edge = self.values.gather(1, (count - 1).clamp(min=0)[:, None])
-        above, reached = (self.values > edge).sum(1), (self.values >= edge).sum(1)
-        sure, most = (self.hits.gather(1, at[:, None])[:, 0] for at in (above, reached))
-        return sure + (count - above).to(self.values.dtype) / (reached - above) * (most - sure)
+        edge = self.keys.gather(1, (count - 1).clamp(min=0)[:, None])
+        above, reached = (torch.searchsorted(self.keys, edge, right=right) for right in (False, True))
+        sure, most = (self.hits.gather(1, at)[:, 0] for at in (above, reached))
+        share = (count[:, None] - above).to(self.keys.dtype) / (reached - above)
+        return sure + share[:, 0] * (most - sure)
 
-    def tie_groups(self) -> tuple[Tensor, Tensor] | None:
-        """N×D and N×D: the first and the last rank with the same attribution; None where no two are equal."""
-        changes = self.values[:, 1:] != self.values[:, :-1]
-        if bool(changes.all()):
-            return None
-        ranks = torch.arange(self.values.shape[1], device=self.values.device).expand(self.values.shape)
-        # The first rank of a group is the last change seen so far; the last rank, the same from the other end.
-        first = torch.where(F.pad(changes, (1, 0), value=True), ranks, 0).cummax(1).values
-        ends = torch.where(F.pad(changes, (0, 1), value=True), ranks, ranks.shape[1])
-        return first, ends.flip(1).cummin(1).values.flip(1)
+    def ties(self) -> Ties:
+        """Who shares an attribution with whom; in most maps only a few do."""
+        equal = self.keys[:, 1:] == self.keys[:, :-1]
+        before, after = F.pad(equal, (1, 0)), F.pad(equal, (0, 1))
+        rows, ranks = (before | after).nonzero(as_tuple=True)
+        begins = ~before[rows, ranks]
+        group = begins.cumsum(0) - 1
+        first = ranks[begins]
+        last = first + torch.bincount(group) - 1
+        return Ties(rows, ranks, first[group], last[group])
 
 
 def ranking(values: Tensor, inside: Tensor) -> Ranking:
-    """N×D finite attributions and whether they lie inside (bool), sorted.
+    """N×D attributions and whether they lie inside (bool), sorted.
 
     >>> ranking(torch.tensor([[1.0, 3.0, 2.0]]), torch.tensor([[True, False, True]])).hits
     tensor([[0, 0, 1, 2]])
     """
     if values.device.type == "cpu" and values.dtype == torch.float32:
-        ordered, kept = _sorted_on_cpu(values, inside)
+        keys, ordered = _sorted_on_cpu(values, inside)
     else:
-        ordered, order = values.sort(dim=1, descending=True)
-        kept = inside.gather(1, order)
-    return Ranking(ordered, kept, F.pad(kept.cumsum(1), (1, 0)))
+        keys, order = (-values).sort(dim=1)
+        ordered = inside.gather(1, order)
+    hits = ordered.new_zeros((len(keys), keys.shape[1] + 1), dtype=torch.int64)
+    torch.cumsum(ordered, dim=1, out=hits[:, 1:])
+    return Ranking(keys, hits)
 
 
 def _sorted_on_cpu(values: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
@@ -61,7 +82,8 @@ def _sorted_on_cpu(values: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
     A float32 leaves the last 29 bits of a float64 free, so that the lowest can carry `inside` through the sort without
     changing the order of two different attributions.
     """
-    packed = (-values).double()
-    packed.view(torch.int64).bitwise_or_(inside)
+    packed = values.double().neg_()
+    bits = packed.view(torch.int64)
+    bits.bitwise_or_(inside)
     packed.numpy().sort(axis=1)
-    return -packed.float(), (packed.view(torch.int64) & 1).bool()
+    return packed.float(), bits.bitwise_and_(1)

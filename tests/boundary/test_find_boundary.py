@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from known_models import linear_model
 from torch import Tensor, nn
 
 from locality.boundary import SEARCHES, find_boundary
@@ -274,3 +275,16 @@ def test_fast_spends_gradients_where_they_are_needed(linear: nn.Sequential, imag
 
     find_boundary(linear, images, search=counting)
     assert counted <= (8 + 4 + 8) * len(images)
+
+
+def test_a_model_that_rounds_differently_each_time_is_found_all_the_same() -> None:
+    """Sums are taken in another order in another batch, or where gradients are wanted; here the logits say so plainly."""
+    model, images, _, distances = linear_model([0.1, 0.2, 0.3, 0.15, 0.25, 0.05])
+
+    class Rounding(nn.Module):
+        def forward(self, pixels: Tensor) -> Tensor:
+            return model(pixels) + 1e-3 * torch.is_grad_enabled() * torch.tensor([1.0, 0, 0, 0])
+
+    edge = find_boundary(Rounding(), images)
+    assert edge.found.all()
+    assert torch.allclose(edge.distance, distances, rtol=0.01)

@@ -26,10 +26,10 @@ def test_the_fast_sort_is_a_sort() -> None:
     values = values[:, torch.randperm(5000, generator=generator)]
     inside = torch.rand(4, 5000, generator=generator) < 0.3
     fast = ranking(values, inside)
-    assert torch.equal(fast.values, values.sort(dim=1, descending=True).values)
+    assert torch.equal(-fast.keys, values.sort(dim=1, descending=True).values)
     for row in range(4):
         pairs = zip(values[row].tolist(), inside[row].tolist(), strict=True)
-        assert sorted(zip(fast.values[row].tolist(), fast.inside[row].tolist(), strict=True)) == sorted(pairs)
+        assert sorted(zip((-fast.keys[row]).tolist(), fast.inside[row].tolist(), strict=True)) == sorted(pairs)
     assert torch.equal(fast.hits[:, 1:], fast.inside.long().cumsum(1))
     assert fast.hits.dtype == torch.int64
 
@@ -39,12 +39,16 @@ def test_the_other_sort_says_the_same() -> None:
     values = torch.randint(-30, 30, (3, 200), generator=generator).float()
     inside = torch.rand(3, 200, generator=generator) < 0.5
     fast, plain = ranking(values, inside), ranking(values.double(), inside)
-    assert plain.values.dtype == torch.float64
-    assert torch.equal(fast.values.double(), plain.values)
+    assert plain.keys.dtype == torch.float64
+    assert torch.equal(fast.keys.double(), plain.keys)
     count = torch.tensor([7, 100, 180])
     assert torch.allclose(fast.expected_hits(count).double(), plain.expected_hits(count))
-    for one, other in zip(fast.tie_groups() or (), plain.tie_groups() or (), strict=True):
+    for one, other in zip(fast.ties(), plain.ties(), strict=True):
         assert torch.equal(one, other)
+    thresholds = torch.tensor([[-3.0, 3.5], [0.0, 29.0], [-99.0, 99.0]])
+    expected = (values[:, :, None] > thresholds[:, None]).sum(1)
+    assert torch.equal(fast.above(thresholds), expected)
+    assert torch.equal(plain.above(thresholds.double()), expected)
 
 
 def test_the_callers_values_stay() -> None:
@@ -65,20 +69,18 @@ def test_ties_are_broken_in_expectation(values: Tensor, inside: Tensor, count: i
 
 
 @quickly
-@given(values=FEW, inside=INSIDE)
-def test_groups_of_equal_attributions(values: Tensor, inside: Tensor) -> None:
-    ranked = ranking(values, inside)
-    descending = ranked.values[0].tolist()
-    groups = ranked.tie_groups()
-    if groups is None:
-        assert len(set(descending)) == 6
-        return
-    for rank, value in enumerate(descending):
-        equal = [other for other, found in enumerate(descending) if found == value]
-        assert (groups[0][0, rank].item(), groups[1][0, rank].item()) == (min(equal), max(equal))
+@given(values=arrays(np.float32, (3, 6), elements=st.integers(-4, 4).map(float)).map(torch.from_numpy))
+def test_equal_attributions_know_each_other(values: Tensor) -> None:
+    ranked = ranking(values, values > 0)
+    expected = []
+    for row, keys in enumerate(ranked.keys.tolist()):
+        for rank, key in enumerate(keys):
+            equal = [other for other, found in enumerate(keys) if found == key]
+            expected += [(row, rank, min(equal), max(equal))] if len(equal) > 1 else []
+    assert list(zip(*(part.tolist() for part in ranked.ties()), strict=True)) == expected
 
 
 def test_zero_has_no_sign() -> None:
     ranked = ranking(torch.tensor([[-0.0, 1.0, 0.0]]), torch.tensor([[True, False, False]]))
     assert ranked.expected_hits(torch.tensor([2])).item() == 0.5
-    assert ranked.tie_groups() is not None
+    assert ranked.ties().ranks.tolist() == [1, 2]

@@ -1,0 +1,104 @@
+"""What all of ImageNet's validation set costs for the thesis' networks: core-seconds and FLOPs of a gradient, and sums.
+
+    python bench/speed/scaling.py [--images 50000] [--out bench/results/scaling.json]
+
+Weights do not change the cost, so they are random. Seconds are of the processor (one thread), not of the clock: other
+programs on the machine do not count. `docs/scaling.md` explains the sums.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from locality.model_calls import calling
+from locality.runner.estimate import SEARCH_WORK, Work, method_work
+from locality.zoo.architectures import build
+from locality.zoo.catalog import find_entry
+
+# Each with its robust version; squeezenet has none, and resnet50 has a random one besides.
+NETWORKS = {"squeezenet": 1, "vgg16": 2, "resnet50": 3, "vit_b32": 2, "vit_b16": 2}
+METHODS = ("SM", "IG", "BIG")
+GPU_FLOPS = 8e12  # a second, sustained: two fifths of an A100's 19.5 TFLOP/s in float32; an assumption, not a measurement
+HOUR = 3600
+
+
+def evaluation(name: str, images: int) -> dict[str, float]:
+    """Core-seconds of a gradient and of a forward pass for one image, and their FLOPs."""
+    entry = find_entry(name)
+    torch.manual_seed(0)
+    model = build(entry.architecture, 1000).eval()
+    batch = torch.rand(images, 3, *entry.input_size)
+    with calling(model, batch) as calls:
+
+        def gradient() -> object:
+            return calls.gradient(batch, lambda logits: logits.amax(1))
+
+        def forward() -> object:
+            return calls.logits(batch)
+
+        row: dict[str, float] = {}
+        for what, call in (("gradient", gradient), ("forward", forward)):
+            with FlopCounterMode(display=False) as counter:
+                call()
+            row[f"{what}_gflops"] = counter.get_total_flops() / images / 1e9
+            seconds = []
+            for _ in range(2):
+                start = time.process_time()
+                call()
+                seconds.append((time.process_time() - start) / images)
+            row[f"{what}_seconds"] = min(seconds)
+    return row
+
+
+def hours(row: dict[str, float], work: Work, images: int) -> tuple[float, float]:
+    """Core-hours, and hours of one GPU, for all images."""
+    seconds = work.gradients * row["gradient_seconds"] + work.forwards * row["forward_seconds"]
+    flops = 1e9 * (work.gradients * row["gradient_gflops"] + work.forwards * row["forward_gflops"])
+    return images * seconds / HOUR, images * flops / GPU_FLOPS / HOUR
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, default=50_000)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    works = {search: SEARCH_WORK[search] + method_work(METHODS) + Work(0, 1) for search in ("fast", "paper")}
+    rows: dict[str, Any] = {}
+    columns = ("s/gradient", "s/forward", "GFLOP", "models", "core-h", "GPU-h")
+    print(f"{'network':12s} {' '.join(f'{column:>10s}' for column in columns)}")
+    for name, models in NETWORKS.items():
+        row = evaluation(name, given.batch)
+        for search, work in works.items():
+            cores, gpus = hours(row, work, given.images)
+            row |= {f"{search}_core_hours": models * cores, f"{search}_gpu_hours": models * gpus}
+        rows[name] = {key: float(f"{value:.4g}") for key, value in row.items()} | {"models": models}
+        shown = [row["gradient_seconds"], row["forward_seconds"], row["gradient_gflops"], models]
+        shown += [row["fast_core_hours"], row["fast_gpu_hours"]]
+        print(f"{name:12s} {' '.join(f'{value:10.4g}' for value in shown)}", flush=True)
+    total = {key: round(sum(row[key] for row in rows.values()), 1) for key in rows["vgg16"] if key.endswith("_hours")}
+    for search, work in works.items():
+        count = work.gradients * given.images * sum(NETWORKS.values())
+        cores, gpus = total[f"{search}_core_hours"], total[f"{search}_gpu_hours"]
+        print(f"{search}: {work.gradients:g} gradients an image, {count:,.0f} in all: ", end="")
+        print(f"{cores:,.0f} core-hours or {gpus:,.1f} GPU-hours")
+    if given.out is not None:
+        about = {"command": f"python bench/speed/scaling.py --images {given.images} --batch {given.batch}"}
+        about |= {"machine": f"{platform.machine()}, one thread", "torch": torch.__version__, "gpu_flops": GPU_FLOPS}
+        given.out.write_text(json.dumps(about | {"networks": rows, "total": total}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,216 @@
+"""`locality bench`: run a suite, or tell what it would cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from locality.cli import options
+from locality.cli.printing import print_table, say
+from locality.cli.warnings_as_lines import warnings_as_lines
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from locality.runner.estimate import Estimate
+    from locality.runner.plan import Plan
+    from locality.runner.run import Machine, Outcome
+    from locality.runner.suite import Draft, SuiteError
+
+SHOWN_FAULTS = 20
+
+
+def bench(
+    suite: Annotated[str, typer.Argument(metavar="SUITE", help="A TOML file, or demo, tiny, similarity, paper.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the results, results/SUITE if not given; resumes there.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print units, evaluations and the time it would take.")] = False,
+    engine: Annotated[str, typer.Option(help="local: the cores or devices here; ray: a Ray cluster.")] = "local",
+    address: Annotated[str | None, typer.Option(help="ray: the cluster's address; without it, one is started here.")] = None,
+    processes: Annotated[int | None, typer.Option(help="Units at once: one a core or device if not given.")] = None,
+    threads: Annotated[int, typer.Option(help="Threads of each; another number rounds differently.")] = 1,
+    gpus: Annotated[float, typer.Option(help="ray: GPUs that each unit asks for; 0.5 lets two share one.")] = 0.0,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:0,cuda:1 …; all there are if not given.")] = None,
+    data: Annotated[str | None, typer.Option(help="Other images than the suite's.")] = None,
+    boxes: options.Boxes = None,
+    limit: Annotated[int | None, typer.Option(help="At most so many images, for a first look.")] = None,
+    download: options.Download = False,
+) -> None:
+    """Run a suite: models × methods × images to tables. Killed at any time, the same command goes on where it stopped."""
+    with warnings_as_lines():
+        from locality.progress import progress
+        from locality.runner.plan import make_plan
+        from locality.runner.run import machine_here, run_suite
+        from locality.runner.suite import SuiteError, draft_suite
+
+        machine = machine_here(engine, processes, threads, device, address, gpus)
+        try:
+            draft = changed(draft_suite(suite, download), data, boxes, limit)
+            if draft.suite is None:
+                raise SuiteError(draft.name, draft.problems)
+            with progress("opening models", "models") as report:
+                plan = make_plan(draft.suite, draft.problems, machine.device, download, report)
+        except SuiteError as error:
+            _refuse(error)
+        folder = out or Path("results") / plan.suite.name
+        if dry_run:
+            _print_estimate(plan, machine, folder)
+            return
+        try:
+            with progress(plan.suite.name, "images") as report:
+                outcome = run_suite(plan, folder, machine, report)
+        except KeyboardInterrupt:
+            say("stopped; what is finished is kept, the same command goes on", error=True)
+            raise typer.Exit(130) from None
+    _print_outcome(outcome)
+    if len(outcome.faults):
+        raise typer.Exit(1)
+
+
+def changed(draft: Draft, data: str | None, boxes: Path | None, limit: int | None) -> Draft:
+    """The suite with what the command line says about its images."""
+    from dataclasses import replace
+
+    from locality.runner.suite import problems_of
+
+    if draft.suite is None or (data is None and boxes is None and limit is None):
+        return draft
+    choice = draft.suite.data
+    given = tuple(pair for pair in choice.options if boxes is None or pair[0] != "boxes")
+    choice = replace(
+        choice,
+        name=choice.name if data is None else data,
+        limit=choice.limit if limit is None else limit,
+        options=given if boxes is None else (*given, ("boxes", str(boxes))),
+    )
+    suite = replace(draft.suite, data=choice)
+    # Only what was said about the images can have become right or wrong.
+    kept = [problem for problem in draft.problems if not problem.startswith("`data.")]
+    fresh = [problem for problem in problems_of(suite) if problem.startswith("`data.")]
+    return replace(draft, suite=suite, problems=(*kept, *fresh))
+
+
+def _refuse(error: SuiteError) -> NoReturn:
+    say(f"locality: `{error.name}` cannot run:", error=True)
+    for problem in error.problems:
+        say(f"  - {problem}", error=True)
+    raise typer.Exit(2)
+
+
+def _print_outcome(outcome: Outcome) -> None:
+    new = outcome.units - outcome.kept
+    say(f"{outcome.units:,} units, {outcome.kept:,} of them kept and {new:,} measured in {duration(outcome.seconds)}")
+    for note in outcome.notes:
+        say(f"locality: warning: {note}", error=True)
+    if len(outcome.faults):
+        _print_faults(outcome.faults)
+    say(f"results: {outcome.folder} (`locality table {outcome.folder}`)")
+
+
+def _print_faults(faults: pd.DataFrame) -> None:
+    count = "1 unit has" if len(faults) == 1 else f"{len(faults):,} units have"
+    say(f"{count} images that could not be measured; the next run tries them again:", error=True)
+    for row in faults.head(SHOWN_FAULTS).to_dict("records"):
+        say(f"  - {row['model']}, {row['unit']}: {row['image_ids']}: {row['problem']}", error=True)
+    if len(faults) > SHOWN_FAULTS:
+        say(f"  and {len(faults) - SHOWN_FAULTS:,} more", error=True)
+
+
+def _print_estimate(plan: Plan, machine: Machine, folder: Path) -> None:
+    from locality.progress import progress
+    from locality.runner.estimate import estimate
+    from locality.runner.store import Store
+
+    store = Store(folder)
+    left = [unit for unit in plan.units if store.state(unit.key) != "finished"]
+    if not left:
+        say(f"all {len(plan.units):,} units are finished: {folder}")
+        return
+    with progress("calibrating", "models and parts") as report:
+        found = estimate(plan, machine, left, progress=report)
+    _print_parts(plan, found)
+    _print_methods(plan, found)
+    _print_models(plan, found)
+    say(
+        f"time here: about {duration(found.seconds)} with {found.processes} "
+        f"{'process' if found.processes == 1 else 'processes'} of {machine.threads} "
+        f"{'thread' if machine.threads == 1 else 'threads'} each (calibrated in {duration(found.calibration)})"
+    )
+    if any(not speed.images for speed in found.speeds.values()):
+        say("~ from usual numbers of evaluations: a single image would have taken too long to calibrate")
+
+
+def _print_parts(plan: Plan, found: Estimate) -> None:
+    rows = []
+    for name in plan.parts:
+        units = [unit for unit in found.left if unit.part == name]
+        planned = sum(unit.part == name for unit in plan.units)
+        images, work = sum(map(len, units)), found.work_of(units)
+        guessed = "~" if any(not speed.images for (_, part), speed in found.speeds.items() if part == name) else ""
+        each = [f"{guessed}{value / max(1, images):,.1f}" for value in (work.gradients, work.forwards)]
+        seconds = duration(found.seconds_of(units))
+        rows.append(
+            (name, f"{planned:,}", f"{planned - len(units):,}", f"{images:,}", *each, f"{work.gradients:,.0f}", seconds)
+        )
+    header = [
+        "part",
+        "units",
+        "kept",
+        "images left",
+        "gradients/image",
+        "forwards/image",
+        "gradients",
+        "time of one process",
+    ]
+    print_table(header, rows)
+
+
+def _print_methods(plan: Plan, found: Estimate) -> None:
+    """Gradients of each method on its own, and what they save by sharing the image's and the boundary's."""
+    from locality.runner.estimate import METHOD_WORK, OTHER_METHOD_WORK, method_work
+
+    methods = plan.suite.methods
+    images = sum(len(unit) for unit in found.left if unit.part == "locality")
+    if not images:
+        return
+    counts = {name: METHOD_WORK.get(name, OTHER_METHOD_WORK).gradients for name in methods}
+    saved = sum(counts.values()) - method_work(methods).gradients
+    rows = [(name, f"{count:g}", f"{count * images:,.0f}") for name, count in counts.items()]
+    if saved:
+        rows.append(("shared by them", f"−{saved:g}", f"−{saved * images:,.0f}"))
+    print_table(["method", "gradients/image", "gradients"], rows)
+
+
+def _print_models(plan: Plan, found: Estimate) -> None:
+    rows = []
+    for model in plan.models:
+        units = [unit for unit in found.left if unit.model == model.name]
+        images = max((unit.last for unit in plan.units if unit.model == model.name), default=0)
+        work = found.work_of(units)
+        rows.append((model.name, model.data, f"{images:,}", f"{work.gradients:,.0f}", duration(found.seconds_of(units))))
+    print_table(["model", "data", "images", "gradients", "time of one process"], rows)
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words.
+
+    >>> duration(75), duration(4000), duration(0.3), duration(400_000)
+    ('1 min 15 s', '1 h 6 min', '0.3 s', '4 days 15 h')
+    """
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    parts: Sequence[tuple[int, str]] = ((86400, "days"), (3600, "h"), (60, "min"), (1, "s"))
+    left = round(seconds)
+    for place, (size, name) in enumerate(parts):
+        if left >= size:
+            whole, rest = divmod(left, size)
+            if place + 1 == len(parts):
+                return f"{whole} {name}"
+            smaller, smaller_name = parts[place + 1]
+            name = "day" if (name, whole) == ("days", 1) else name
+            return f"{whole} {name} {rest // smaller} {smaller_name}"
+    return "0 s"

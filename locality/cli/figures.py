@@ -1,0 +1,32 @@
+"""`locality figures`: the paper's figures, drawn from stored results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from locality.cli.options import method_names as names_between_commas
+from locality.cli.printing import say
+from locality.cli.table import Results
+
+
+def figures(
+    results: Results,
+    which: Annotated[
+        str | None, typer.Option(help="Figures, with commas: 2.3,2.4,3.2,3.3,3.4,3.5,B.1,B.2,distance; all if not given.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("figures"),
+    forms: Annotated[str, typer.Option("--format", help="png, pdf and svg, with commas.")] = "png,pdf",
+) -> None:
+    """Draw the figures of the paper from the results of a benchmark, as PNG and PDF."""
+    from locality.report.figures import draw_figures
+    from locality.runner.store import read_results
+
+    wanted = names_between_commas(which) if which else None
+    drawn = draw_figures(read_results(results), out, wanted, names_between_commas(forms))
+    for paths in drawn.files.values():
+        say(", ".join(map(str, paths)))
+    for name, reason in drawn.left_out.items():
+        say(f"locality: Figure {name} is left out: {reason}", error=True)

@@ -1,0 +1,25 @@
+"""`locality report`: everything a benchmark found, as one page to open."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from locality.cli.printing import say
+from locality.cli.table import Results
+
+
+def report(
+    results: Results,
+    out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
+) -> None:
+    """Write one HTML file with summary, figures, sortable tables and a gallery; it needs no network."""
+    from locality.report.html import write_report
+    from locality.runner.store import read_results
+
+    if out.is_dir():
+        raise ValueError(f"`--out` must be a file to write, got the folder {out}: pass {out / 'report.html'}")
+    path = write_report(read_results(results), out)
+    say(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")

@@ -1,0 +1,93 @@
+"""`locality table`: the numbers of a benchmark, for the terminal or for a paper."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from locality.cli.options import method_names as names_between_commas
+from locality.cli.printing import printable, say
+
+if TYPE_CHECKING:
+    from locality.report.cells import Table
+
+RESULTS_HELP = "The folder that `locality bench` wrote."
+Results = Annotated[Path, typer.Argument(metavar="RESULTS", help=RESULTS_HELP)]
+
+
+def table(
+    results: Results,
+    which: Annotated[
+        str | None,
+        typer.Option(help="Tables, with commas: overview,locality,robust,similarity,searches,faithfulness,faults."),
+    ] = None,
+    form: Annotated[str, typer.Option("--format", help="text, csv, markdown or latex.")] = "text",
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for one file a table; CSV, Markdown and LaTeX unless --format is given.")
+    ] = None,
+) -> None:
+    """Print the tables of a benchmark: locality of each model and method, robust accuracy, similarity, searches."""
+    from locality.report.table_formats import FORMATS
+    from locality.report.tables import tables
+    from locality.runner.store import read_results
+
+    if form not in ("text", *FORMATS):
+        raise ValueError(f"`--format` must be text, {', '.join(FORMATS)}, got {form!r}")
+    found = tables(read_results(results), names_between_commas(which) if which else None)
+    if not found:
+        raise ValueError(f"`{results}` holds nothing that was measured: has `locality bench` run?")
+    if out is not None:
+        for path in _written(found, list(FORMATS) if form == "text" else [form], out):
+            say(str(path))
+    elif form == "text":
+        for each in found:
+            _print(each)
+    else:
+        typer.echo("\n".join(FORMATS[form][0](each) for each in found), nl=False)
+
+
+def _written(found: tuple[Table, ...], forms: list[str], folder: Path) -> list[Path]:
+    """Each table in each form, each file whole or not at all."""
+    from locality.report.table_formats import FORMATS
+
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for each in found:
+        for form in forms:
+            write, suffix = FORMATS[form]
+            path = folder / f"{each.name}{suffix}"
+            part = folder / f".{path.name}.part"
+            part.write_text(write(each), encoding="utf-8")
+            os.replace(part, path)
+            paths.append(path)
+    return paths
+
+
+def _print(each: Table) -> None:
+    """Bold and underlined on a terminal; elsewhere the best is followed by * and what is near it by ~."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    from locality.report.table_formats import terminal_rows
+
+    terminal = sys.stdout.isatty()
+    header, rows = terminal_rows(each, signs=not terminal)
+    styles = {"": "", "best": "bold", "near": "underline"}
+    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False)
+    for column, title in zip(each.columns, header, strict=True):
+        grid.add_column(printable(title), overflow="fold", justify="left" if column.form == "text" else "right")
+    for cells, row in zip(each.rows, rows, strict=True):
+        grid.add_row(*(Text(printable(field), style=styles[cell.mark]) for cell, field in zip(cells, row, strict=True)))
+    console = Console(file=sys.stdout, width=None if terminal else 1000)
+    console.print(Text(printable(each.title), style="bold"))
+    console.print(grid)
+    signs = () if terminal else ("* best, ~ not to be told from it",)
+    for note in (*(each.notes), *(signs if any(cell.mark for cells in each.rows for cell in cells) else ())):
+        say(note)
+    say("")

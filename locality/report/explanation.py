@@ -1,0 +1,192 @@
+"""One image explained: what the model sees in it, why, and how little would change its mind."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from locality.attribution import attribute_all, method
+from locality.boundary import find_boundary
+from locality.data.images import decode_image
+from locality.data.preprocess import fit
+from locality.imagenet_classes import class_word
+from locality.model_calls import calling, check_images
+from locality.report.heatmaps import Pixels, draw_scale, draw_tile, heat_picture, shared_limit
+from locality.report.palette import BLUE, GREY, INK, STYLE, figure_bytes, plain, write_figure
+from locality.types import DataError, ModelSpec, PathMaps, Sample
+
+METHODS = ("SM", "IG", "BIG")
+TOP = 5  # classes listed
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """A model's view of one image. In a notebook it shows itself; `save` writes the picture.
+
+    Maps are summed over channels and scaled to a largest value of 1, so that methods can share a colour scale.
+    """
+
+    model: str
+    name: str  # of the image
+    image: Pixels  # H×W×3, as the model sees it
+    classes: tuple[tuple[str, float], ...]  # the most probable ones with their probabilities
+    maps: dict[str, NDArray[np.float32]]  # method ↦ H×W; nan where undefined
+    distance: float  # ℓ2, to the nearest found image with another prediction; inf where none was found
+    nearest: str | None  # the class of that image
+    search: str
+
+    @property
+    def prediction(self) -> str:
+        return self.classes[0][0]
+
+    def sentences(self) -> list[str]:
+        """What was found, in words."""
+        first = f"{self.model} says {self.prediction} ({self.classes[0][1]:.1%})."
+        if self.nearest is None:
+            return [first, f"No other prediction was found near the image (search: {self.search})."]
+        levels = 255 * self.distance / math.sqrt(self.image.size)
+        return [
+            first,
+            f"The nearest other class is {self.nearest}, at an ℓ2 distance of {self.distance:.3g} "
+            f"({levels:.2g} levels of 255 a value, root mean square; search: {self.search}).",
+        ]
+
+    @mpl.rc_context(STYLE)
+    def figure(self) -> Figure:
+        """The image, its maps, and the predicted classes, side by side."""
+        tiles = len(self.maps) + 1
+        side = 1.75
+        figure = Figure(figsize=(tiles * side + 2.4, side + 1.05), layout="constrained")
+        grid = figure.add_gridspec(2, tiles + 1, width_ratios=[1] * tiles + [1.2], height_ratios=[1, 0.05])
+        panels = [figure.add_subplot(grid[0, place]) for place in range(tiles + 1)]
+        draw_tile(panels[0], self.image)
+        panels[0].set_title(plain(self.name))
+        limit = shared_limit([values for values in self.maps.values() if not np.isnan(values).all()])
+        for panel, (name, values) in zip(panels[1:tiles], self.maps.items(), strict=True):
+            draw_tile(panel, None if np.isnan(values).all() else heat_picture(self.image, values, limit))
+            panel.set_title(plain(name))
+        draw_scale(figure, limit, under=figure.add_subplot(grid[1, 1:tiles]))
+        _draw_classes(panels[tiles], self.classes)
+        lines = [plain(line, 200) for line in self.sentences()]
+        figure.suptitle("\n".join(lines), fontsize=8, x=0.008, ha="left", linespacing=1.4)
+        return figure
+
+    def save(self, path: str | Path) -> Path:
+        """Write the picture as a PNG, PDF or SVG file, by its name's ending."""
+        place = Path(path)
+        form = place.suffix.removeprefix(".").lower()
+        if form not in ("png", "pdf", "svg"):
+            raise ValueError(f"`path` must end in .png, .pdf or .svg, got {str(path)!r}")
+        return write_figure(self.figure(), place.parent, place.stem, [form])[0]
+
+    def _repr_png_(self) -> bytes:
+        return figure_bytes(self.figure(), "png")
+
+    def _repr_html_(self) -> str:
+        picture = base64.b64encode(self._repr_png_()).decode()
+        words = escape(" ".join(self.sentences()))
+        return f'<figure><img src="data:image/png;base64,{picture}" alt="{words}"><figcaption>{words}</figcaption></figure>'
+
+
+def explain_image(
+    model: nn.Module,
+    image: str | Path | Tensor,
+    methods: Sequence[str] = METHODS,
+    *,
+    search: str = "fast",
+    spec: ModelSpec | None = None,
+    seed: int = 0,
+) -> Explanation:
+    """Explain the model's prediction for one image: a file, or pixels 3×H×W in [0, 1].
+
+    The image is resized and cropped as `model.spec` (or `spec`) says; pixels go in as they are where there is neither. The
+    class attributed is the predicted one.
+
+    >>> net = nn.Sequential(nn.Flatten(), nn.Linear(12, 2, bias=False))
+    >>> found = explain_image(net, torch.rand(3, 2, 2, generator=torch.Generator().manual_seed(0)), ["SM"])
+    >>> list(found.maps), found.image.shape, len(found.classes)
+    (['SM'], (2, 2, 3), 2)
+    """
+    if not methods:
+        raise ValueError("`methods` must name at least one method, such as SM, IG, BIG")
+    for name in methods:
+        method(name)
+    shape = spec or getattr(model, "spec", None)
+    pixels, title = _pixels(image)
+    seen = pixels if shape is None else fit(_bare_sample(title, pixels), shape).image
+    images = seen[None].to(next(model.parameters(), torch.empty(0)).device)
+    check_images(images)
+    with calling(model, images) as calls:
+        chances = calls.logits(images).softmax(1)[0]
+    names = [class_word(name) for name in shape.classes] if shape is not None and shape.classes else None
+    edge = find_boundary(model, images, search=search, seed=seed)
+    found = attribute_all(model, images, methods, boundary=edge, seed=seed)
+    order = chances.argsort(descending=True)[:TOP].tolist()
+    return Explanation(
+        model=shape.name if shape is not None else type(model).__name__,
+        name=title,
+        image=(seen.permute(1, 2, 0) * 255).round().byte().cpu().numpy(),
+        classes=tuple((_class_name(names, place), float(chances[place])) for place in order),
+        maps={name: _scaled(value) for name, value in found.items()},
+        distance=float(edge.distance),
+        nearest=_class_name(names, int(edge.crossed_to)) if bool(edge.found) else None,
+        search=search,
+    )
+
+
+def _pixels(image: str | Path | Tensor) -> tuple[Tensor, str]:
+    """3×H×W float32 in [0, 1], and what the image is called."""
+    if isinstance(image, Tensor):
+        if image.dim() != 3 or image.shape[0] != 3:
+            raise ValueError(f"`image` must be a file or pixels 3×H×W, got shape {tuple(image.shape)}")
+        return image.detach().float(), "image"
+    path = Path(image)
+    try:
+        return decode_image(path.read_bytes()).float().div(255), path.name
+    except DataError as error:
+        raise DataError(f"`{path}`: {error}") from None
+
+
+def _bare_sample(name: str, pixels: Tensor) -> Sample:
+    return Sample(name, pixels, -1, (), torch.zeros(1, *pixels.shape[-2:], dtype=torch.bool))
+
+
+def _class_name(names: Sequence[str] | None, place: int) -> str:
+    return names[place] if names is not None and place < len(names) else f"class {place}"
+
+
+def _scaled(value: PathMaps | Tensor) -> NDArray[np.float32]:
+    """H×W: summed over channels, the largest size being 1; zeros stay zeros."""
+    maps = value.maps if isinstance(value, PathMaps) else value
+    plane: NDArray[np.float32] = maps[0].sum(0).float().cpu().numpy()
+    largest = np.abs(plane).max()
+    return plane / largest if largest > 0 else plane
+
+
+def _draw_classes(panel: Axes, classes: Sequence[tuple[str, float]]) -> None:
+    """A bar a class, the most probable on top, its name and probability above the bar."""
+    looks: Any = {"fontsize": 7, "va": "bottom"}
+    for place, (name, chance) in enumerate(classes):
+        panel.barh(place, chance, height=0.3, color=BLUE if place == 0 else GREY)
+        panel.text(
+            0, place - 0.2, plain(name, 24), ha="left", color=INK, fontweight="bold" if place == 0 else "normal", **looks
+        )
+        panel.text(1, place - 0.2, f"{chance:.1%}", ha="right", color=INK, **looks)
+    panel.set(xlim=(0, 1), ylim=(TOP - 0.5, -0.75), xticks=[], yticks=[])
+    panel.set_title("predicted class")
+    panel.grid(False)
+    for spine in panel.spines.values():
+        spine.set_visible(False)

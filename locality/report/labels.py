@@ -1,0 +1,72 @@
+"""Where labels of points go, so that none covers another or a point."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
+from matplotlib.text import Annotation
+
+DIRECTIONS = [(1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1)]
+DISTANCES = (4.5, 9.0, 14.0)  # points, from a marker to its label
+MARKER = 3.5  # points, half of a marker with its edge
+OUTSIDE = 1e4  # worse than any overlap
+
+
+def place_labels(
+    axes: Axes,
+    points: Sequence[tuple[float, float]],
+    texts: Sequence[str],
+    obstacles: Sequence[tuple[float, float, float, float]] = (),
+    **looks: Any,
+) -> list[Annotation]:
+    """Write each text beside its point: of the places around it, the one that covers the least and lies nearest.
+
+    `obstacles` are boxes (x0, y0, x1, y1) in the axes' data that are better left free, such as error bars. Labels are placed
+    one after the other, those of crowded points first. Call it when limits and layout are final.
+    """
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    renderer: RendererAgg = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
+    scale = figure.dpi / 72
+    centres = axes.transData.transform(np.array(points, dtype=np.float64).reshape(-1, 2))
+    frame = axes.get_window_extent(renderer)
+    taken = [(x - MARKER * scale, y - MARKER * scale, x + MARKER * scale, y + MARKER * scale) for x, y in centres]
+    for x0, y0, x1, y1 in obstacles:
+        (left, bottom), (right, top) = axes.transData.transform([(x0, y0), (x1, y1)])
+        taken.append((left - scale, bottom - scale, right + scale, top + scale))
+    crowd = [float(np.sort(np.hypot(*(centres - centre).T))[1:3].sum()) for centre in centres]
+    notes: list[Annotation] = []
+    for place in sorted(range(len(points)), key=lambda each: crowd[each]):
+        note = axes.annotate(
+            texts[place], points[place], (0, 0), textcoords="offset points", ha="center", va="center", **looks
+        )
+        extent = note.get_window_extent(renderer)
+        best, best_cost = (0.0, 0.0), np.inf
+        for far in DISTANCES:
+            for right, up in DIRECTIONS:
+                shift = (
+                    right * (far * scale + extent.width / 2),
+                    up * (far * scale + extent.height / 2) * (0.8 if right else 1),
+                )
+                x, y = centres[place] + shift
+                box = (x - extent.width / 2, y - extent.height / 2, x + extent.width / 2, y + extent.height / 2)
+                cost = sum(_overlap(box, other) for other in taken) + 2 * far * scale
+                if box[0] < frame.x0 or box[2] > frame.x1 or box[1] < frame.y0 or box[3] > frame.y1:
+                    cost += OUTSIDE
+                if cost < best_cost:
+                    best, best_cost, best_box = shift, cost, box
+        note.xyann = (best[0] / scale, best[1] / scale)
+        taken.append(best_box)
+        notes.append(note)
+    return notes
+
+
+def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> float:
+    """The area that two boxes share, in pixels²."""
+    width = min(one[2], other[2]) - max(one[0], other[0])
+    height = min(one[3], other[3]) - max(one[1], other[1])
+    return width * height if width > 0 and height > 0 else 0.0

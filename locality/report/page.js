@@ -1,0 +1,230 @@
+"use strict";
+(() => {
+  // Tables: a click on a column's title sorts by it, a second one the other way. What has no number stays at the end.
+  const sortBy = (table, column, head) => {
+    const numeric = head.dataset.form !== "text";
+    // Numbers start with the largest, words with the first letter.
+    const start = numeric ? "descending" : "ascending";
+    const back = numeric ? "ascending" : "descending";
+    const wanted = head.getAttribute("aria-sort") === start ? back : start;
+    const direction = wanted === "ascending" ? 1 : -1;
+    const body = table.tBodies[0];
+    const rows = Array.from(body.rows).map((row) => {
+      const cell = row.cells[column];
+      const value = numeric ? (cell.dataset.value === undefined ? null : Number(cell.dataset.value)) : cell.textContent;
+      return { row, value };
+    });
+    rows.sort((one, other) => {
+      if (one.value === null || other.value === null) return (one.value === null) - (other.value === null);
+      const order = numeric ? one.value - other.value : one.value.localeCompare(other.value, "en", { numeric: true });
+      return direction * order;
+    });
+    body.append(...rows.map((each) => each.row));
+    for (const cell of table.tHead.rows[0].cells) cell.removeAttribute("aria-sort");
+    head.setAttribute("aria-sort", wanted);
+  };
+  for (const table of document.querySelectorAll("table.sortable")) {
+    Array.from(table.tHead.rows[0].cells).forEach((head, column) => {
+      head.querySelector("button").addEventListener("click", () => sortBy(table, column, head));
+    });
+  }
+
+  // The gallery.
+  const data = JSON.parse(document.getElementById("gallery-data").textContent);
+  if (data === null) return;
+  const byId = (id) => document.getElementById(id);
+  const list = byId("pictures");
+  const sheet = byId("sheet");
+  const contrast = byId("contrast");
+  const element = (name, attributes = {}, ...children) => {
+    const made = document.createElement(name);
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    made.append(...children);
+    return made;
+  };
+  const state = { image: 0, models: new Set(data.start.models), methods: new Set(data.start.methods) };
+
+  // Pixels of a picture file, kept once decoded: four bytes each.
+  const decoded = new Map();
+  const pixels = (address) => {
+    if (!decoded.has(address)) {
+      const picture = new Image();
+      picture.src = address;
+      decoded.set(address, picture.decode().then(() => {
+        const canvas = element("canvas");
+        canvas.width = picture.naturalWidth;
+        canvas.height = picture.naturalHeight;
+        const context = canvas.getContext("2d", { willReadFrequently: true });
+        context.drawImage(picture, 0, 0);
+        return context.getImageData(0, 0, canvas.width, canvas.height);
+      }));
+    }
+    return decoded.get(address);
+  };
+  // Levels hold the sign and the square root of a value, so that small values keep their detail.
+  const valuesOf = (picture) => {
+    const values = new Float32Array(picture.width * picture.height);
+    for (let place = 0; place < values.length; place += 1) {
+      const root = (picture.data[4 * place] - 128) / 127;
+      values[place] = Math.sign(root) * root * root;
+    }
+    return values;
+  };
+  const sharedLimit = (maps, percent) => {
+    const total = maps.reduce((sum, values) => sum + values.length, 0);
+    if (total === 0) return 1;
+    const sizes = new Float32Array(total);
+    let start = 0;
+    for (const values of maps) {
+      for (let place = 0; place < values.length; place += 1) sizes[start + place] = Math.abs(values[place]);
+      start += values.length;
+    }
+    sizes.sort();
+    return sizes[Math.min(total - 1, Math.floor((percent / 100) * total))] || 1;
+  };
+  const paint = (canvas, image, values, limit) => {
+    canvas.width = image.width;
+    canvas.height = image.height;
+    const context = canvas.getContext("2d");
+    const made = context.createImageData(image.width, image.height);
+    for (let place = 0; place < values.length; place += 1) {
+      const [red, green, blue] = image.data.slice(4 * place, 4 * place + 3);
+      const paper = 255 - data.faint * (255 - (0.299 * red + 0.587 * green + 0.114 * blue));
+      const share = Math.min(1, Math.abs(values[place]) / limit);
+      const colour = values[place] > 0 ? data.positive : data.negative;
+      for (let part = 0; part < 3; part += 1) {
+        made.data[4 * place + part] = Math.round(paper * (1 - share) + colour[part] * share);
+      }
+      made.data[4 * place + 3] = 255;
+    }
+    context.putImageData(made, 0, 0);
+  };
+  const boxes = (image) => {
+    const name = "http://www.w3.org/2000/svg";
+    const drawing = document.createElementNS(name, "svg");
+    drawing.setAttribute("viewBox", `0 0 ${image.width} ${image.height}`);
+    drawing.setAttribute("aria-hidden", "true");
+    for (const [x0, y0, x1, y1] of image.boxes) {
+      for (const kind of ["under", "over"]) {
+        const box = document.createElementNS(name, "rect");
+        for (const [key, value] of [["x", x0], ["y", y0], ["width", x1 - x0], ["height", y1 - y0], ["class", kind]]) {
+          box.setAttribute(key, value);
+        }
+        drawing.append(box);
+      }
+    }
+    return drawing;
+  };
+  const tile = (image, caption, description) => {
+    const canvas = element("canvas", { role: "img", "aria-label": description });
+    const frame = element("div", { class: "frame" }, canvas, boxes(image));
+    return [canvas, element("figure", { class: "tile" }, frame, element("figcaption", {}, caption))];
+  };
+  const missing = (caption, reason) => element(
+    "figure", { class: "tile" }, element("div", { class: "missing" }, reason), element("figcaption", {}, caption),
+  );
+  const score = (numbers) => {
+    if (!numbers) return "";
+    const [f1, lift] = numbers.map((value) => (value === null ? "undefined" : value.toFixed(2).replace("-", "−")));
+    return `F1 ${f1} · lift ${lift}`;
+  };
+
+  let turn = 0; // of the drawing that is wanted: an older one that is still being decoded is given up
+  const draw = async () => {
+    turn += 1;
+    const mine = turn;
+    const image = data.images[state.image];
+    const source = await pixels(image.picture);
+    const rows = [];
+    for (const [place, model] of data.models.entries()) {
+      if (!state.models.has(place)) continue;
+      const chosen = data.methods.map((name, method) => [name, method]).filter(([, method]) => state.methods.has(method));
+      const maps = await Promise.all(chosen.map(async ([, method]) => {
+        const address = image.maps[place][method];
+        return address === null ? null : valuesOf(await pixels(address));
+      }));
+      if (mine !== turn) return;
+      const limit = sharedLimit(maps.filter((values) => values !== null), Number(contrast.value));
+      const said = image.predictions[place];
+      const verdict = said === null ? "" : said === image.label ? `, says ${said}` : `, says ${said} (it is ${image.label})`;
+      const title = element("h4", { class: model.kind }, model.name, element("small", {}, ` ${model.trained}${verdict}`));
+      const row = element("div", { class: "row" }, title);
+      row.style.setProperty("--columns", Math.min(chosen.length + 1, 5));
+      const [plain, first] = tile(image, "image and box", `${image.label}, ${image.id}`);
+      plain.width = source.width;
+      plain.height = source.height;
+      plain.getContext("2d").putImageData(source, 0, 0);
+      row.append(first);
+      chosen.forEach(([name, method], each) => {
+        const numbers = score(image.scores[place][method]);
+        const caption = numbers ? `${name}: ${numbers}` : name;
+        if (maps[each] === null) {
+          row.append(missing(caption, "no map"));
+          return;
+        }
+        const [canvas, made] = tile(image, caption, `${name} map of ${model.name}. ${numbers}`);
+        paint(canvas, source, maps[each], limit);
+        row.append(made);
+      });
+      rows.push(row);
+    }
+    if (mine !== turn) return;
+    if (rows.length === 0) rows.push(element("p", { class: "note" }, "Choose a model and a method above."));
+    sheet.replaceChildren(...rows);
+    byId("shown").textContent = `Image ${state.image + 1} of ${data.images.length}: ${image.label}, ${image.id}`;
+    sheet.dataset.drawn = String(mine);
+  };
+
+  const choose = (place, focus) => {
+    state.image = (place + data.images.length) % data.images.length;
+    Array.from(list.children).forEach((item, each) => {
+      const chosen = each === state.image;
+      item.setAttribute("aria-selected", String(chosen));
+      item.tabIndex = chosen ? 0 : -1;
+      if (chosen && focus) item.focus();
+    });
+    draw();
+  };
+  data.images.forEach((image, place) => {
+    const picture = element("img", { src: image.picture, alt: "" });
+    const item = element("li", { role: "option", id: `picture-${place}` }, picture, element("span", {}, image.label));
+    item.addEventListener("click", () => choose(place, true));
+    list.append(item);
+  });
+  list.addEventListener("keydown", (event) => {
+    const steps = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 };
+    if (event.key in steps) choose(state.image + steps[event.key], true);
+    else if (event.key === "Home") choose(0, true);
+    else if (event.key === "End") choose(data.images.length - 1, true);
+    else return;
+    event.preventDefault();
+  });
+  const boxesFor = (id, names, chosen) => {
+    names.forEach((name, place) => {
+      const box = element("input", { type: "checkbox", id: `${id}-${place}` });
+      box.checked = chosen.has(place);
+      box.addEventListener("change", () => {
+        if (box.checked) chosen.add(place);
+        else chosen.delete(place);
+        draw();
+      });
+      byId(id).append(element("label", {}, box, name));
+    });
+  };
+  boxesFor("models", data.models.map((model) => model.name), state.models);
+  boxesFor("methods", data.methods, state.methods);
+  contrast.addEventListener("input", () => {
+    contrast.nextElementSibling.textContent = `${Number(contrast.value).toFixed(1)} %`;
+    draw();
+  });
+
+  const scale = byId("scale");
+  const context = scale.getContext("2d");
+  const fade = context.createLinearGradient(0, 0, scale.width, 0);
+  fade.addColorStop(0, `rgb(${data.negative.join(",")})`);
+  fade.addColorStop(0.5, "white");
+  fade.addColorStop(1, `rgb(${data.positive.join(",")})`);
+  context.fillStyle = fade;
+  context.fillRect(0, 0, scale.width, scale.height);
+  choose(0, false);
+})();

@@ -1,0 +1,272 @@
+"""One point a model: locality against accuracy (Figures 3.2, B.1, B.2) and against robust accuracy (Figure 3.4)."""
+
+from __future__ import annotations
+
+import math
+import string
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import FancyArrowPatch
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from locality.report.labels import place_labels
+from locality.report.measures import (
+    Budget,
+    Measure,
+    Measured,
+    Model,
+    NotMeasuredError,
+    measured,
+    panel_methods,
+    usual_budget,
+)
+from locality.report.palette import (
+    COLOURS,
+    FILLS,
+    GREEN,
+    GREY,
+    STYLE,
+    family_markers,
+    label_below,
+    model_legend,
+    panels,
+    plain,
+)
+from locality.runner.results import Results
+from locality.scores.statistics import correlation
+
+TITLES = {"f1": "F1", "precision": "precision", "recall": "recall", "lift": "lift"}
+METHOD_TITLES = {"SM": "Saliency Map", "IG": "Integrated Gradient", "BIG": "Boundary-based IG", "BSM": "Boundary-based SM"}
+HEIGHT = 2.9  # inches
+DASHES = (0, (4, 2.5))
+
+
+@dataclass(frozen=True)
+class Point:
+    """A model in a panel: where it is, and how sure that is."""
+
+    model: Model
+    x: Measure
+    y: Measure
+
+
+@mpl.rc_context(STYLE)
+def locality_against_accuracy(results: Results, score: str = "f1", methods: Sequence[str] | None = None) -> Figure:
+    """Figures 3.2, B.1 and B.2: a score of each standard model against its accuracy, one panel a method.
+
+    The dashed line is the random model, the floor. Bars and the band are 95 % bootstrap intervals over images. ρ is
+    Spearman's rank correlation over the models drawn.
+    """
+    found = measured(results)
+    chosen = tuple(methods or panel_methods(found.methods))
+    models = [model for model in found.models if model.kind == "standard"]
+    models = models or [model for model in found.models if model.kind != "random"]
+    names = [model for model in models if _defined(found.accuracy.get(model.name))]
+    if not names or not chosen:
+        raise NotMeasuredError("accuracy and locality of no model were both measured")
+    figure, axes = panels(len(chosen), HEIGHT)
+    drawn = []
+    for panel, method in zip(axes, chosen, strict=True):
+        points = _points(found, names, method, score, found.accuracy)
+        _random_line(panel, found, method, score)
+        _draw_points(panel, points, family_markers(names))
+        _finish(panel, method, points)
+        drawn.append((panel, points))
+    axes[0].set_ylabel(f"locality ({TITLES[score]})")
+    label_below(axes, "accuracy")
+    _legend(figure, found, names)
+    _write_letters(figure, drawn, _letters(names))
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def locality_against_robustness(
+    results: Results, score: str = "f1", methods: Sequence[str] | None = None, budget: Budget | None = None
+) -> Figure:
+    """Figure 3.4: a score of each model against its accuracy under attack, standard blue and hollow, robust green and full.
+
+    A thin arrow leads from a standard model to each of its robust twins. The broad green arrow is the least-squares line
+    through the robust models; ρ is Spearman's rank correlation over them. Unlike the thesis, which draws a standard model
+    above its twin, every model stands at its own measured accuracy under attack.
+    """
+    found = measured(results)
+    chosen = tuple(methods or panel_methods(found.methods))
+    allowed = budget or usual_budget(found.robust)
+    robust = {name: measure for (name, each), measure in found.robust.items() if each == allowed}
+    names = [model for model in found.models if model.kind != "random" and _defined(robust.get(model.name))]
+    if not names or not chosen:
+        raise NotMeasuredError("accuracy under attack and locality of no model were both measured")
+    figure, axes = panels(len(chosen), HEIGHT)
+    drawn = []
+    for panel, method in zip(axes, chosen, strict=True):
+        points = _points(found, names, method, score, robust)
+        _random_line(panel, found, method, score)
+        _twin_arrows(panel, points)
+        trained = [point for point in points if point.model.kind == "robust"]
+        _trend_arrow(panel, trained)
+        _draw_points(panel, points, family_markers(names))
+        _finish(panel, method, trained, "robust: ")
+        drawn.append((panel, points))
+    axes[0].set_ylabel(f"locality ({TITLES[score]})")
+    label_below(axes, f"accuracy under attack ({plain(str(allowed), 60)})")
+    _legend(figure, found, names, trend=True)
+    _write_letters(figure, drawn, _letters(names))
+    return figure
+
+
+def _points(found: Measured, models: Sequence[Model], method: str, score: str, across: dict[str, Measure]) -> list[Point]:
+    points = []
+    for model in models:
+        height = found.scores.get((model.name, method, score))
+        if height is not None and height.used and _defined(across.get(model.name)):
+            points.append(Point(model, across[model.name], height))
+    return points
+
+
+def _draw_points(panel: Axes, points: Sequence[Point], markers: dict[str, str]) -> None:
+    for point in points:
+        colour = COLOURS[point.model.kind]
+        panel.errorbar(
+            point.x.mean,
+            point.y.mean,
+            xerr=bars(point.x),
+            yerr=bars(point.y),
+            marker=markers[point.model.family],
+            color=colour,
+            markerfacecolor=FILLS[point.model.kind],
+            markeredgewidth=1.0,
+            elinewidth=0.7,
+            capthick=0.7,
+            zorder=4,
+        )
+
+
+def bars(measure: Measure) -> list[list[float]]:
+    """How far the interval reaches to either side; nothing where there is none."""
+    if math.isnan(measure.low):
+        return [[0.0], [0.0]]
+    return [[max(0.0, measure.mean - measure.low)], [max(0.0, measure.high - measure.mean)]]
+
+
+def _random_line(panel: Axes, found: Measured, method: str, score: str) -> None:
+    """The floor: a dashed line for each random model, with its interval as a band."""
+    for model in found.models:
+        floor = found.scores.get((model.name, method, score))
+        if model.kind == "random" and floor is not None and floor.used:
+            panel.axhline(floor.mean, color=GREY, linestyle=DASHES, linewidth=1.0, zorder=1.5)
+            if not math.isnan(floor.low):
+                panel.axhspan(floor.low, floor.high, color=GREY, alpha=0.13, linewidth=0, zorder=1)
+
+
+def _twin_arrows(panel: Axes, points: Sequence[Point]) -> None:
+    there = {point.model.name: point for point in points}
+    for point in points:
+        if point.model.kind == "robust" and point.model.twin in there:
+            start = there[point.model.twin]
+            panel.add_patch(
+                FancyArrowPatch(
+                    (start.x.mean, start.y.mean),
+                    (point.x.mean, point.y.mean),
+                    arrowstyle="-|>",
+                    mutation_scale=6,
+                    shrinkA=4,
+                    shrinkB=4,
+                    linewidth=0.6,
+                    color=COLOURS["standard"],
+                    alpha=0.45,
+                    zorder=2.5,
+                )
+            )
+
+
+def _trend_arrow(panel: Axes, points: Sequence[Point]) -> None:
+    """The least-squares line over the range of the points; two points or equal accuracies have no trend."""
+    x = np.array([point.x.mean for point in points])
+    y = np.array([point.y.mean for point in points])
+    if len(points) < 3 or np.ptp(x) == 0:
+        return
+    slope, height = np.polyfit(x, y, 1)
+    # A little beyond the outermost points, so that they do not hide the arrow's head.
+    reach = 0.15 * np.ptp(x)
+    ends = [(float(each), float(height + slope * each)) for each in (x.min() - reach, x.max() + reach)]
+    panel.add_patch(
+        FancyArrowPatch(
+            *ends,
+            arrowstyle="simple,head_width=9,head_length=8,tail_width=3.5",
+            shrinkA=0,
+            shrinkB=0,
+            color=GREEN,
+            linewidth=0,
+            alpha=0.3,
+            zorder=2,
+        )
+    )
+    panel.update_datalim(ends)
+
+
+def _finish(panel: Axes, method: str, points: Sequence[Point], prefix: str = "") -> None:
+    """Title and axis; under the title the rank correlation, with its p and the number of models."""
+    found = correlation([point.x.mean for point in points], [point.y.mean for point in points])
+    if math.isnan(found.spearman):
+        text = f"{prefix}{found.used} model{'s' if found.used != 1 else ''}, no trend to tell"
+    else:
+        p = "p < 0.001" if found.spearman_p < 0.001 else f"p = {found.spearman_p:.2g}"
+        text = f"{prefix}ρ = {found.spearman:.2f}, {p}, {found.used} models".replace("-", "−")
+    panel.set_title(METHOD_TITLES.get(method, plain(method)), pad=13)
+    panel.annotate(
+        text, (0.5, 1), (0, 3), xycoords="axes fraction", textcoords="offset points", fontsize=6.5, color=GREY, ha="center"
+    )
+    panel.margins(x=0.08, y=0.08)
+    panel.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol="%"))
+    panel.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+
+
+def _letters(models: Sequence[Model]) -> dict[str, str]:
+    """A letter for each model that neither marker nor colour tells from another of its family."""
+    looks = [(model.family, model.kind) for model in models]
+    shared = [model.name for model, look in zip(models, looks, strict=True) if looks.count(look) > 1]
+    return dict(zip(shared, string.ascii_letters, strict=False))
+
+
+def _write_letters(figure: Figure, waiting: Sequence[tuple[Axes, Sequence[Point]]], letters: dict[str, str]) -> None:
+    """The letters beside their points."""
+    if not letters:
+        return
+    figure.draw_without_rendering()  # fixes limits and layout, which letters are placed by
+    for panel, points in waiting:
+        bars = [(point.x.low, point.y.mean, point.x.high, point.y.mean) for point in points]
+        bars += [(point.x.mean, point.y.low, point.x.mean, point.y.high) for point in points]
+        marked = [point for point in points if point.model.name in letters]
+        where = [(point.x.mean, point.y.mean) for point in marked]
+        texts = [letters[point.model.name] for point in marked]
+        solid = [bar for bar in bars if not any(map(math.isnan, bar))]
+        place_labels(panel, where, texts, solid, fontsize=7, fontweight="bold", zorder=6)
+
+
+def _variant(model: Model) -> str:
+    """What tells a model from others of its family."""
+    return model.name if model.kind != "robust" else f"{model.family} {model.trained}"
+
+
+def _legend(figure: Figure, found: Measured, models: Sequence[Model], trend: bool = False) -> None:
+    others: list[tuple[Any, str]] = []
+    if any(model.kind == "random" for model in found.models):
+        others.append((Line2D([], [], color=GREY, linestyle=DASHES, linewidth=1.0), "random weights"))
+    if trend and sum(model.kind == "robust" for model in models) > 2:
+        others.append((Line2D([], [], color=GREEN, linewidth=3.5, alpha=0.3), "trend of the robust"))
+    known = {model.name: model for model in models}
+    words = [f"{letter} {plain(_variant(known[name]), 36)}" for name, letter in _letters(models).items()]
+    lines = textwrap.wrap("   ".join(word.replace(" ", "\N{NO-BREAK SPACE}") for word in words), 105)
+    model_legend(figure, models, others, "\n".join(lines) or None)
+
+
+def _defined(measure: Measure | None) -> bool:
+    return measure is not None and measure.used > 0

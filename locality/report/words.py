@@ -1,0 +1,201 @@
+"""What the results say, in sentences: each is computed from the rows, and none says more than they do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from locality.report.measures import Measure, Measured, Model, floats, measured, measures, panel_methods, usual_budget
+from locality.runner.results import Results
+from locality.scores.statistics import correlation
+
+SURE = 0.05  # p below which a trend is called one
+
+
+def sentences(results: Results) -> list[str]:
+    """The findings, from what was measured to what could not be.
+
+    >>> from locality.runner.results import TABLES, empty_table
+    >>> sentences(Results("nothing", *(empty_table(name) for name in TABLES)))
+    ['No model was measured.']
+    """
+    found = measured(results)
+    if not found.models:
+        return ["No model was measured."]
+    methods = panel_methods(found.methods)
+    said = [_extent(results, found)]
+    said += _twins(results, found, methods)
+    said += _accuracy_trend(found, methods)
+    said += _robustness_trend(found, methods)
+    said += _floor(found, methods)
+    said += _boundary(found)
+    said += _similarity(results, found)
+    said += _sanity(results)
+    if len(results.faults):
+        count = len(results.faults)
+        said.append(f"{count:,} unit{'s' if count > 1 else ''} of work could not be measured: see the last table.")
+    return said
+
+
+def _extent(results: Results, found: Measured) -> str:
+    rows = results.rows
+    data = list(dict.fromkeys(model.data for model in found.models if model.data))
+    kinds = [sum(model.kind == kind for model in found.models) for kind in ("standard", "robust", "random")]
+    named = ", ".join(
+        f"{count} {kind}" for count, kind in zip(kinds, ("standard", "robust", "random"), strict=True) if count
+    )
+    parts = [f"{_count(len(found.models), 'model')}{f' ({named})' if named else ''}"]
+    if len(rows):
+        parts.append(f"{_count(rows['image_id'].nunique(), 'image')}{f' of {_list(data)}' if data else ''}")
+        parts.append(f"attributed by {_list(list(found.methods))}")
+    undefined = int(np.isnan(floats(rows["f1"])).sum()) if len(rows) else 0
+    share = f" {undefined:,} of {len(rows):,} F1 scores are undefined and left out of the means." if undefined else ""
+    return f"{'; '.join(parts)}.{share}"
+
+
+def _twins(results: Results, found: Measured, methods: Sequence[str]) -> list[str]:
+    """Finding I: robust models against their standard twins, on the same images."""
+    said = []
+    for method in methods:
+        f1, lift = (
+            _changes(results.rows[results.rows["method"] == method], score, found.pairs()) for score in ("f1", "lift")
+        )
+        if f1:
+            said.append(
+                f"Robust models have higher F1 than their standard twins for {method} in {_of(_rising(f1), f1)} "
+                f"(in {_sure(f1)} the 95 % interval of the difference is above 0); higher lift in {_rising(lift)}."
+            )
+    return said
+
+
+def _accuracy_trend(found: Measured, methods: Sequence[str]) -> list[str]:
+    heights = {name: measure.mean for name, measure in found.accuracy.items() if measure.used}
+    standard = [model for model in found.models if model.kind == "standard" and model.name in heights]
+    return _trend(found, standard, heights, methods, "standard", "accuracy")
+
+
+def _robustness_trend(found: Measured, methods: Sequence[str]) -> list[str]:
+    """Finding II: among robust models, does F1 rise with robust accuracy?"""
+    if not found.robust:
+        return []
+    budget = usual_budget(found.robust)
+    robust = [model for model in found.models if model.kind == "robust" and (model.name, budget) in found.robust]
+    heights = {model.name: found.robust[model.name, budget].mean for model in robust}
+    return _trend(found, robust, heights, methods, "robust", f"accuracy under attack ({budget})")
+
+
+def _trend(
+    found: Measured, models: Sequence[Model], heights: dict[str, float], methods: Sequence[str], kind: str, what: str
+) -> list[str]:
+    words = []
+    count = 0
+    for method in methods:
+        there = [model.name for model in models if (model.name, method, "f1") in found.scores]
+        trend = correlation([heights[name] for name in there], [found.scores[name, method, "f1"].mean for name in there])
+        if not math.isnan(trend.spearman):
+            count = trend.used
+            verdict = "no trend can be told" if trend.spearman_p >= SURE else "rises" if trend.spearman > 0 else "falls"
+            words.append(f"{method} {_signed(trend.spearman)}, p = {trend.spearman_p:.2g}: {verdict}")
+    if not words:
+        return []
+    return [f"F1 against {what}, rank correlation over {count} {kind} models: {'; '.join(words)}."]
+
+
+def _floor(found: Measured, methods: Sequence[str]) -> list[str]:
+    """Whether standard models do better than a model that has learned nothing."""
+    random = [model for model in found.models if model.kind == "random"]
+    standard = [model for model in found.models if model.kind == "standard"]
+    words = []
+    for method in methods:
+        floors = [found.scores[model.name, method, "f1"] for model in random if (model.name, method, "f1") in found.scores]
+        scores = [found.scores[model.name, method, "f1"] for model in standard if (model.name, method, "f1") in found.scores]
+        if floors and scores:
+            floor = max(floors, key=lambda measure: measure.mean)
+            above = sum(score.low > floor.high for score in scores)
+            words.append(f"{above} of {len(scores)} for {method}")
+    if not words:
+        return []
+    return [f"Standard models whose F1 is clearly above that of random weights (intervals apart): {_list(words)}."]
+
+
+def _boundary(found: Measured) -> list[str]:
+    ratios = []
+    for standard, robust in found.pairs():
+        near, far = (found.distance.get(model.name) for model in (standard, robust))
+        if near is not None and far is not None and near.used and far.used and near.mean > 0:
+            ratios.append(far.mean / near.mean)
+    if not ratios:
+        return []
+    middle = (
+        f"{float(np.median(ratios)):.1f} times as far as in" if len(ratios) > 1 else f"{ratios[0]:.1f} times as far as in"
+    )
+    many = "their standard twins (median of the pairs)" if len(ratios) > 1 else "its standard twin"
+    return [f"In robust models the decision boundary is {middle} {many}."]
+
+
+def _similarity(results: Results, found: Measured) -> list[str]:
+    """Table 3.1: whether a method and its boundary-based counterpart are closer in robust models."""
+    words = []
+    for pair in dict.fromkeys(results.similarity["pair"]):
+        own = results.similarity[results.similarity["pair"] == pair]
+        changes = _changes(own, "l2", found.pairs())
+        if changes:
+            closer = sum(change.mean < 0 for change in changes)
+            words.append(f"{str(pair).replace('-', '–')} in {_of(closer, changes)}")
+    return (
+        [f"Maps and their boundary-based counterparts are closer (ℓ2) in the robust twin: {_list(words)}."] if words else []
+    )
+
+
+def _sanity(results: Results) -> list[str]:
+    if not len(results.sanity):
+        return []
+    last = results.sanity.groupby("model")["layers"].transform("max")
+    ends = results.sanity[results.sanity["layers"] == last]
+    parts = {str(name): floats(part["spearman"]) for name, part in ends.groupby("method", sort=False)}
+    found = dict(zip(parts, measures(list(parts.values())), strict=True))
+    words = [f"{name} {_signed(measure.mean)}" for name, measure in found.items() if measure.used]
+    if not words:
+        return []
+    return [
+        f"With all layers drawn anew, maps keep a rank correlation of {_list(words)} with those before (1 is unchanged)."
+    ]
+
+
+def _changes(rows: pd.DataFrame, column: str, pairs: Sequence[tuple[Model, Model]]) -> list[Measure]:
+    """Robust minus standard on the images where both are defined, for each pair that has any."""
+    parts = {str(name): part.set_index("image_id") for name, part in rows.groupby("model", sort=False)}
+    differences = []
+    for standard, robust in pairs:
+        if standard.name in parts and robust.name in parts:
+            one, other = parts[standard.name], parts[robust.name]
+            shared = one.index[one.index.isin(other.index)]
+            differences.append(floats(other.loc[shared, column]) - floats(one.loc[shared, column]))
+    return [measure for measure in measures(differences) if measure.used]
+
+
+def _rising(changes: Sequence[Measure]) -> int:
+    return sum(change.mean > 0 for change in changes)
+
+
+def _sure(changes: Sequence[Measure]) -> int:
+    return sum(change.low > 0 for change in changes)
+
+
+def _of(count: int, every: Sequence[object]) -> str:
+    return f"{count} of {len(every)} pair{'s' if len(every) > 1 else ''}"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'s' if number != 1 else ''}"
+
+
+def _list(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _signed(value: float) -> str:
+    return f"{value:.2f}".replace("-", "−")

@@ -1,0 +1,261 @@
+"""What a plan will cost before it is run: evaluations of each method, and the time here from a short calibration.
+
+An evaluation is one image through the network once (a forward pass), or there and back (a gradient). Their number depends on
+neither machine nor load; what one costs is measured.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from torch import Tensor, nn
+
+from locality.data.dataset import stack
+from locality.model_calls import calling
+from locality.runner.local import default_processes, run_locally
+from locality.runner.measurements import COMPARED, MEASUREMENTS, Subject
+from locality.runner.model_table import loaded
+from locality.runner.plan import Part, Plan, Progress, Task, Unit, images_of
+from locality.runner.run import Machine
+from locality.runner.suite import Suite
+from locality.runner.unit import torch_threads
+from locality.types import Sample
+
+POINTS = 20  # of a path, both ends included
+BUDGET = 3.0  # seconds that the calibration of one model and part may take
+PATIENCE = 4.0  # budgets that a single image may take; beyond, nominal numbers are used
+SANITY_STEPS = 10  # of a network nobody looked at
+
+
+@dataclass(frozen=True)
+class Work:
+    """Evaluations for one image."""
+
+    gradients: float = 0.0
+    forwards: float = 0.0
+
+    def __add__(self, other: Work) -> Work:
+        return Work(self.gradients + other.gradients, self.forwards + other.forwards)
+
+    def times(self, factor: float) -> Work:
+        return Work(self.gradients * factor, self.forwards * factor)
+
+
+# What is known without looking at a model. Searches and attacks stop early where they succeed: these are usual numbers for
+# the first and upper ends for the second.
+SEARCH_WORK = {"fast": Work(20, 15), "thorough": Work(600, 100), "paper": Work(1001, 14), "autopgd": Work(400, 20)}
+OTHER_SEARCH_WORK = Work(100, 10)
+ATTACK_WORK = {"paper": Work(203, 15), "standard": Work(1903, 5000), "pgd20": Work(22, 15), "cw20": Work(22, 15)}
+METHOD_WORK = {
+    "SM": Work(1),
+    "InputXGradient": Work(1),
+    "IG": Work(POINTS),
+    "BSM": Work(1),
+    "BIG": Work(POINTS),
+    "SmoothGrad": Work(50),
+    "AGI": Work(300),
+}
+OTHER_METHOD_WORK = Work(POINTS)
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What one image of a part costs one model: evaluations and seconds, measured on some images or nominal (0 of them)."""
+
+    work: Work
+    seconds: float
+    images: int
+    opening: float  # seconds to load the model
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """A plan's cost. `left` are the units that no earlier run has finished."""
+
+    plan: Plan
+    left: tuple[Unit, ...]
+    speeds: dict[tuple[str, str], Speed]  # (model, part)
+    processes: int
+    seconds: float  # until the last unit is finished
+    calibration: float  # seconds
+
+    def work_of(self, units: Sequence[Unit]) -> Work:
+        """Evaluations of these units in all."""
+        return sum((self.speeds[unit.model, unit.part].work.times(len(unit)) for unit in units), Work())
+
+    def seconds_of(self, units: Sequence[Unit]) -> float:
+        """Seconds of one process for these units."""
+        return sum(self.speeds[unit.model, unit.part].seconds * len(unit) for unit in units)
+
+
+def method_work(methods: Sequence[str]) -> Work:
+    """Evaluations of several methods at once: the gradients at the image and at the boundary are shared.
+
+    >>> method_work(["SM", "IG", "BSM", "BIG"]).gradients
+    39.0
+    """
+    total = sum((METHOD_WORK.get(name, OTHER_METHOD_WORK) for name in methods), Work())
+    at_image = sum(name in ("SM", "InputXGradient", "IG", "BIG") for name in methods)
+    at_boundary = sum(name in ("BSM", "BIG") for name in methods)
+    return total + Work(-float(max(0, at_image - 1) + max(0, at_boundary - 1)))
+
+
+def nominal_work(suite: Suite, part: Part) -> Work:
+    """Evaluations of a part as far as they are known without a model."""
+    search = Work() if suite.search == "none" else SEARCH_WORK.get(suite.search, OTHER_SEARCH_WORK)
+    if part.kind == "robust":
+        return ATTACK_WORK[suite.robust[part.place].attack]
+    if part.kind == "searches":
+        name = suite.searches.names[part.place] if suite.searches else ""
+        return SEARCH_WORK.get(name, OTHER_SEARCH_WORK)
+    if part.kind == "faithfulness" and suite.faithfulness is not None:
+        methods = suite.faithfulness.methods or suite.methods
+        samples = suite.faithfulness.samples
+        draws = sum(3 * samples + 3 if name in ("IG", "BIG") else 2 * samples + 1 for name in methods)
+        return search + method_work(methods) + Work(0, 1 + draws)
+    if part.kind == "sanity" and suite.sanity is not None:
+        own = [
+            method_work([name]) + (search if name in ("BSM", "BIG") else Work())
+            for name in suite.sanity.methods or suite.methods
+        ]
+        return sum(own, Work()).times(SANITY_STEPS)
+    methods = (
+        tuple(dict.fromkeys((*suite.methods, *COMPARED))) if part.kind == "locality" and suite.similarity else suite.methods
+    )
+    return search + method_work(methods) + Work(0, 1)
+
+
+def estimate(
+    plan: Plan,
+    machine: Machine,
+    left: Sequence[Unit],
+    budget: float = BUDGET,
+    progress: Progress = lambda done, total: None,
+) -> Estimate:
+    """The cost of the units that are left, after calibrating every model and part in as many processes as will work."""
+    start = time.perf_counter()
+    processes = 1 if machine.processes == 0 else machine.processes or default_processes(machine.threads, machine.devices)
+    first: dict[tuple[str, str], Unit] = {}
+    for unit in left:
+        first.setdefault((unit.model, unit.part), unit)
+    # Processes slow each other down, so that at least as many calibrate at once as will work at once.
+    copies = math.ceil(processes / max(1, len(first)))
+    tasks = [plan.task(unit, machine.threads) for unit in first.values() for _ in range(copies)]
+    found: dict[tuple[str, str], list[Speed]] = {}
+    work = Calibration(budget)
+    for done, (task, speed) in enumerate(run_locally(tasks, machine.processes, machine.threads, machine.devices, work), 1):
+        progress(done, len(tasks))
+        if not isinstance(speed, Speed):
+            raise ValueError(f"{task.unit.model} cannot be calibrated: {speed.faults[0][1]}")
+        found.setdefault((task.unit.model, task.unit.part), []).append(speed)
+    speeds = {key: replace(several[0], seconds=_mean(several)) for key, several in found.items()}
+    seconds = _makespan(left, speeds, min(processes, max(1, len(left))))
+    return Estimate(plan, tuple(left), speeds, processes, seconds, time.perf_counter() - start)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Measures the speed of a task's model and part with a few of its images, as many as the budget allows."""
+
+    budget: float
+
+    def __call__(self, task: Task) -> Speed:
+        with torch_threads(task.threads):
+            return self._speed(task)
+
+    def _speed(self, task: Task) -> Speed:
+        start = time.perf_counter()
+        loaded.cache_clear()
+        model = loaded(task.model, task.device)
+        opening = time.perf_counter() - start
+        data = images_of(task.suite, task.part, task.model)
+        nominal = nominal_work(task.suite, task.part)
+        samples = [data[place] for place in range(task.unit.first, min(task.unit.last, task.unit.first + 8))]
+        gradient, forward = _evaluation_seconds(model, stack(samples).images.to(task.device))
+        expected = nominal.gradients * gradient + nominal.forwards * forward
+        if expected > PATIENCE * self.budget:
+            return Speed(nominal, expected, 0, opening)
+        count = max(1, min(len(task.unit), int(self.budget / expected)))
+        samples = [data[place] for place in range(task.unit.first, task.unit.first + count)]
+        counted = Counted(model)
+        part = MEASUREMENTS[task.part.kind]
+
+        def run(some: list[Sample]) -> float:
+            begin = time.perf_counter()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                part(Subject(counted, task.model.name, task.suite, task.part, data), stack(some))
+            return time.perf_counter() - begin
+
+        if count > 1:
+            run(samples[:1])  # what is loaded when it is first used is loaded now
+        counted.tally.forwards = counted.tally.gradients = 0
+        seconds = run(samples)
+        work = Work(counted.tally.gradients, counted.tally.forwards).times(1 / count)
+        return Speed(work, seconds / count, count, opening)
+
+
+class Tally:
+    """Numbers of images evaluated; copies of a model count on the same one."""
+
+    gradients = 0
+    forwards = 0
+
+    def __deepcopy__(self, memo: object) -> Tally:
+        return self
+
+
+class Counted(nn.Module):
+    """A model that counts the images it is asked about; those with a gradient apart.
+
+    >>> import torch
+    >>> counted = Counted(nn.Flatten())
+    >>> _ = counted(torch.rand(5, 3, 2, 2)), counted(torch.rand(2, 3, 2, 2, requires_grad=True))
+    >>> counted.tally.forwards, counted.tally.gradients
+    (5, 2)
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model, self.tally = model, Tally()
+
+    def forward(self, images: Tensor) -> Tensor:
+        if images.requires_grad:
+            self.tally.gradients += len(images)
+        else:
+            self.tally.forwards += len(images)
+        logits: Tensor = self.model(images)
+        return logits
+
+
+def _mean(speeds: Sequence[Speed]) -> float:
+    return sum(speed.seconds for speed in speeds) / len(speeds)
+
+
+def _evaluation_seconds(model: nn.Module, images: Tensor) -> tuple[float, float]:
+    """Seconds of a gradient and of a forward pass for one image; the first call, which warms up, is not counted."""
+
+    def timed(call: Callable[[], object]) -> float:
+        call()
+        start = time.perf_counter()
+        call()
+        return (time.perf_counter() - start) / len(images)
+
+    with calling(model, images) as calls:
+        return timed(lambda: calls.gradient(images, lambda logits: logits.amax(1))), timed(lambda: calls.logits(images))
+
+
+def _makespan(units: Sequence[Unit], speeds: dict[tuple[str, str], Speed], processes: int) -> float:
+    """Seconds until all units are done if whoever is free first takes the next one; opening a model counts, too."""
+    free: list[tuple[float, str]] = [(0.0, "")] * processes
+    for unit in units:
+        speed = speeds[unit.model, unit.part]
+        at, model = heapq.heappop(free)
+        opening = speed.opening if model != unit.model else 0.0
+        heapq.heappush(free, (at + opening + speed.seconds * len(unit), unit.model))
+    return max(at for at, _ in free)

@@ -1,0 +1,227 @@
+"""The measurements of a benchmark: each takes a model and a batch of images and gives tables with `Results`' columns."""
+
+from __future__ import annotations
+
+import functools
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from locality.attribution import method
+from locality.boundary import find_boundary
+from locality.data.dataset import ImageDataset
+from locality.imagenet_classes import class_word
+from locality.robustness.era import robust_accuracy
+from locality.runner.chosen_images import some_images
+from locality.runner.evaluate import Explained, Settings, explain, rows_of
+from locality.runner.plan import Part
+from locality.runner.results import (
+    FAITHFULNESS_COLUMNS,
+    ROBUST_COLUMNS,
+    SANITY_COLUMNS,
+    SEARCH_COLUMNS,
+    SIMILARITY_COLUMNS,
+)
+from locality.runner.suite import Suite, search_function
+from locality.scores.faithfulness import faithfulness
+from locality.scores.sanity import REFERENCE, sanity_check
+from locality.scores.similarity import boundary_similarity
+from locality.types import Batch, PathMaps
+
+Tables = dict[str, pd.DataFrame]
+COMPARED = ("SM", "BSM", "IG", "BIG")
+# One row per model × image × method. Pixels and maps are bytes, row by row; `boxes` is JSON.
+GALLERY_COLUMNS = ("model", "image_id", "label", "prediction", "height", "width", "image", "boxes", "method", "map")
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """The model under measurement, and where its images come from."""
+
+    model: nn.Module
+    name: str
+    suite: Suite
+    part: Part
+    data: ImageDataset  # all images of the part
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters(), torch.empty(0)).device
+
+
+def locality_rows(subject: Subject, batch: Batch) -> Tables:
+    """Accuracy, boundary distance and locality scores; with `similarity`, SM–BSM and IG–BIG, too."""
+    suite, settings = subject.suite, subject.suite.settings
+    if not suite.similarity:
+        return {"rows": rows_of(explain(subject.model, batch, settings), settings, subject.name)}
+    wider = replace(settings, methods=tuple(dict.fromkeys((*settings.methods, *COMPARED))))
+    explained = explain(subject.model, batch, wider)
+    asked = replace(explained, maps={name: explained.maps[name] for name in settings.methods})
+    return {"rows": rows_of(asked, settings, subject.name), "similarity": _similarity(explained, subject.name)}
+
+
+def _similarity(explained: Explained, name: str) -> pd.DataFrame:
+    found: dict[str, Tensor | PathMaps] = {"SM": explained.maps["SM"], "BSM": explained.maps["BSM"]}
+    found |= {method: explained.paths[method] for method in ("IG", "BIG")}
+    pairs = boundary_similarity(found).pairs()
+    rows = [
+        (name, image_id, pair, float(each.distance[place]), float(each.cosine[place]), float(each.unit_distance[place]))
+        for place, image_id in enumerate(explained.batch.ids)
+        for pair, each in pairs.items()
+    ]
+    return pd.DataFrame(rows, columns=list(SIMILARITY_COLUMNS))
+
+
+def robust_rows(subject: Subject, batch: Batch) -> Tables:
+    """What an attack leaves of the accuracy. The batch is attacked as one: AutoAttack's random numbers depend on it."""
+    attack = subject.suite.robust[subject.part.place]
+    # AutoAttack's accepted labels come from a data set; the images are read once more, which is nothing beside the attack.
+    ids = subject.data.manifest.images["id"].tolist()
+    places = {image_id: place for place, image_id in enumerate(ids)}
+    found = robust_accuracy(
+        subject.model,
+        some_images(subject.data, [places[image_id] for image_id in batch.ids]),
+        norm=attack.norm,
+        epsilon=attack.epsilon,
+        attack=attack.attack,
+        batch_size=len(batch.ids),
+        seed=subject.suite.seed,
+    ).table()
+    table = pd.DataFrame({"model": subject.name, "image_id": found["id"], "attack": attack.attack, "norm": attack.norm})
+    table["epsilon"] = attack.epsilon
+    table["clean"], table["robust"] = found["correct"], found["robust"]
+    return {"robust": table[list(ROBUST_COLUMNS)]}
+
+
+def faithfulness_rows(subject: Subject, batch: Batch) -> Tables:
+    """INFD under every noise, and the completeness gap; a method without a path has no rows for noise along it."""
+    asked = subject.suite.faithfulness
+    assert asked is not None
+    settings = _settings(subject.suite, asked.methods)
+    explained = explain(subject.model, batch, settings)
+    images = batch.images.to(subject.device)
+    known = torch.where(explained.targets < 0, explained.predictions, explained.targets)
+    rows = []
+    for name, maps in explained.maps.items():
+        path = explained.paths.get(name)
+        baseline: Any = None
+        if path is not None:
+            baseline = explained.boundary.points if name == "BIG" and explained.boundary is not None else "black"
+        found = faithfulness(
+            subject.model,
+            images,
+            maps if path is None else path,
+            known,
+            baseline,
+            sigma=asked.sigma,
+            samples=asked.samples,
+            seed=settings.seed,
+        )
+        noises = {found.gaussian.noise: found.gaussian, found.removal.noise: found.removal}
+        if path is not None:
+            noises |= {"own path": found.path, "own baseline": found.step}
+        undefined = maps.isnan().flatten(1).any(1)  # also where the label is no class of the model
+        for place, image_id in enumerate(batch.ids):
+            for noise, each in noises.items():
+                values = (each.raw, each.normalised, each.scaled, each.raw_error, found.gap)
+                numbers = [float("nan") if undefined[place] else float(value[place]) for value in values]
+                rows.append((subject.name, image_id, name, noise, *numbers))
+    return {"faithfulness": pd.DataFrame(rows, columns=list(FAITHFULNESS_COLUMNS))}
+
+
+def sanity_rows(subject: Subject, batch: Batch) -> Tables:
+    """How alike maps stay while layers are drawn anew; the reference is the same for every unit of the part."""
+    asked = subject.suite.sanity
+    assert asked is not None
+    settings = _settings(subject.suite, asked.methods)
+    count = min(len(subject.data), REFERENCE)
+    reference = subject.data.batch(range(count)).images.to(subject.device)
+    rows = []
+    for name in settings.methods:
+        curve = sanity_check(
+            subject.model,
+            batch.images.to(subject.device),
+            functools.partial(method(name), **_method_options(name, settings)),
+            layers_at_once=asked.layers_at_once,
+            reference=reference,
+            seed=settings.seed,
+        )
+        for place, image_id in enumerate(batch.ids):
+            for step, layers in enumerate(curve.randomised):
+                layer = curve.layers[layers - 1] if layers else ""
+                likeness = float(curve.correlation[step, place]), float(curve.ssim[step, place])
+                rows.append((subject.name, image_id, name, step, layers, layer, *likeness))
+    return {"sanity": pd.DataFrame(rows, columns=list(SANITY_COLUMNS))}
+
+
+def search_rows(subject: Subject, batch: Batch) -> Tables:
+    """One search's distances. Evaluations and seconds are those of the batch, shared equally among its images."""
+    assert subject.suite.searches is not None
+    name = subject.suite.searches.names[subject.part.place]
+    search = search_function(name)
+    seen: list[Any] = []
+
+    def counted(calls: Any, *rest: Any, **options: Any) -> Tensor:
+        seen.append(calls)
+        found: Tensor = search(calls, *rest, **options)
+        return found
+
+    start = time.perf_counter()
+    edge = find_boundary(subject.model, batch.images.to(subject.device), search=counted, seed=subject.suite.seed)
+    seconds = (time.perf_counter() - start) / len(batch.ids)
+    table = pd.DataFrame({"model": subject.name, "image_id": batch.ids, "search": name})
+    table["distance"], table["found"] = edge.distance.tolist(), edge.found.tolist()
+    table["gradients"] = seen[0].gradients / len(batch.ids)
+    table["forwards"] = seen[0].forwards / len(batch.ids)
+    table["seconds"] = seconds
+    return {"searches": table[list(SEARCH_COLUMNS)]}
+
+
+def gallery_rows(subject: Subject, batch: Batch) -> Tables:
+    """Pixels, boxes and maps, summed over channels and scaled to a largest absolute value of 1, in half precision."""
+    explained = explain(subject.model, batch, subject.suite.settings)
+    manifest = subject.data.manifest.images
+    wnids = dict(zip(manifest["id"], manifest["wnid"], strict=True))
+    classes = subject.data.classes
+    pixels = (batch.images * 255).round().byte().permute(0, 2, 3, 1).contiguous().numpy()
+    rows = []
+    for place, image_id in enumerate(batch.ids):
+        boxes = json.dumps([(box.x0, box.y0, box.x1, box.y1) for box in batch.boxes[place]])
+        prediction = int(explained.predictions[place])
+        predicted = class_word(classes[prediction]) if prediction < len(classes) else f"class {prediction}"
+        about = (subject.name, image_id, class_word(wnids[image_id].split()[0]), predicted)
+        picture = (*pixels[place].shape[:2], pixels[place].tobytes(), boxes)
+        for name, maps in explained.maps.items():
+            plane = maps[place].sum(0).cpu().double()
+            largest = float(plane.abs().max())
+            scaled = plane / largest if largest > 0 else plane  # nan where undefined
+            rows.append((*about, *picture, name, scaled.numpy().astype(np.float16).tobytes()))
+    return {"gallery": pd.DataFrame(rows, columns=list(GALLERY_COLUMNS))}
+
+
+MEASUREMENTS: dict[str, Callable[[Subject, Batch], Tables]] = {
+    "locality": locality_rows,
+    "robust": robust_rows,
+    "faithfulness": faithfulness_rows,
+    "sanity": sanity_rows,
+    "searches": search_rows,
+    "gallery": gallery_rows,
+}
+
+
+def _settings(suite: Suite, methods: tuple[str, ...]) -> Settings:
+    return replace(suite.settings, methods=methods or suite.methods)
+
+
+def _method_options(name: str, settings: Settings) -> dict[str, Any]:
+    """What the method's own class takes of the suite's settings."""
+    if name in ("BSM", "BIG"):
+        return {"search": settings.search, "seed": settings.seed}
+    return {"seed": settings.seed} if name in ("SmoothGrad", "AGI") else {}

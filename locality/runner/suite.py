@@ -1,0 +1,205 @@
+"""A suite: which models, methods, data and measurements a benchmark consists of, read from a TOML file and checked."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from locality.attribution import method
+from locality.boundary import SEARCHES
+from locality.boundary.foolbox_backend import foolbox_search
+from locality.data.dataset import SOURCES
+from locality.robustness.era import check_request
+from locality.runner.evaluate import Settings
+from locality.runner.suite_parts import DataChoice as DataChoice
+from locality.runner.suite_parts import ModelChoice as ModelChoice
+from locality.runner.suite_parts import Suite as Suite
+from locality.runner.typed_table import typed_table
+from locality.shipped import PACKAGE, ROOMS, shipped
+from locality.zoo.architectures import is_function
+from locality.zoo.catalog import entries, unknown_name
+from locality.zoo.files import MISSING, MissingWeightsError, found_weights, where
+from locality.zoo.load import CHECKPOINT_SUFFIXES
+
+
+class SuiteError(ValueError):
+    """A suite that cannot run; `problems` lists every reason."""
+
+    def __init__(self, name: str, problems: Sequence[str]) -> None:
+        self.name, self.problems = name, tuple(problems)
+        reasons = "one thing is" if len(problems) == 1 else f"{len(problems)} things are"
+        super().__init__(f"`{name}` cannot run, {reasons} wrong: {'; '.join(problems)}")
+
+    def __reduce__(self) -> tuple[type[SuiteError], tuple[str, tuple[str, ...]]]:
+        return type(self), (self.name, self.problems)
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A suite as far as it could be read, and what is wrong with it."""
+
+    name: str
+    suite: Suite | None
+    problems: tuple[str, ...]
+
+
+def read_suite(path: str | Path) -> Suite:
+    """The suite in a file, or the one that ships under a name; SuiteError lists everything that is wrong with it.
+
+    >>> read_suite("no such suite")
+    Traceback (most recent call last):
+    ValueError: `suite` must be a TOML file or one of demo, paper, similarity, tiny, got 'no such suite'
+    """
+    draft = draft_suite(path)
+    if draft.problems or draft.suite is None:
+        raise SuiteError(draft.name, draft.problems)
+    return draft.suite
+
+
+def draft_suite(path: str | Path, download: bool = False) -> Draft:
+    """The suite, its names checked, and whether catalogued weights are here; the rest is left to the plan, which opens them.
+
+    With `download`, weights that can be fetched are no problem.
+
+    >>> draft_suite("demo").suite.methods
+    ('SM', 'IG', 'BIG')
+    """
+    found = _file(str(path))
+    try:
+        table = tomllib.loads(found.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise SuiteError(str(path), [f"`{found}` is not a TOML file: {problem}"]) from None
+    problems: list[str] = []
+    suite: Suite | None = typed_table(Suite, _written_out(table, found.stem), found.name, problems)
+    if suite is not None:
+        problems += problems_of(suite, download)
+    return Draft(found.name, suite, tuple(dict.fromkeys(problems)))
+
+
+def problems_of(suite: Suite, download: bool = False) -> list[str]:
+    """Names that nothing has, weights that are not here, and numbers that make no sense."""
+    problems: list[str] = []
+
+    def tried(check: Callable[..., object], *given: object) -> None:
+        try:
+            check(*given)
+        except (ValueError, TypeError) as error:
+            problems.append(str(error))
+
+    if not re.fullmatch(r"[\w][\w.-]*", suite.name):
+        problems.append(f"`name` must be good for a folder's name, got {suite.name!r}")
+    names = [choice.name for choice in suite.models]
+    if not names:
+        problems.append("`models` must name at least one model: `locality models` lists them")
+    problems += [f"`models` names {name!r} twice: give one of them another name" for name in _repeated(names)]
+    problems += [problem for choice in suite.models for problem in _model_problems(choice, download)]
+    if not suite.methods:
+        problems.append("`methods` must name at least one method, such as SM, IG, BIG")
+    for part in (suite, suite.faithfulness, suite.sanity):
+        for name in () if part is None else part.methods:
+            tried(method, name)
+    for name in (*(suite.searches.names if suite.searches else ()), *(() if suite.search == "none" else (suite.search,))):
+        tried(search_function, name)
+    asked = {name for part in (suite, suite.faithfulness, suite.sanity) if part is not None for name in part.methods}
+    if suite.search == "none" and (suite.similarity or asked & {"BSM", "BIG"}):
+        problems.append(
+            "`search` must not be 'none' where BSM, BIG or similarity are asked for, which start at the boundary"
+        )
+    kind = suite.data.name.partition(":")[0]
+    is_file = suite.data.name.lower().endswith(".csv") or Path(suite.data.name).exists()
+    if suite.data.name and kind not in SOURCES and not is_file:
+        problems.append(f"`data.name` must be one of {', '.join(SOURCES)} or a manifest's path, got {suite.data.name!r}")
+    for key, value in suite.data.options:
+        if not isinstance(value, str | int | float):
+            problems.append(f"`data.options.{key}` must be a text or a number, got {value!r}")
+    if not 0 < suite.data.max_box_share <= 1:
+        problems.append(f"`data.max_box_share` must be a share such as 0.8, got {suite.data.max_box_share}")
+    for attack in suite.robust:
+        tried(check_request, attack.norm, attack.epsilon, attack.attack, attack.batch_size)
+    positive = {"data.limit": suite.data.limit, "block": suite.block}
+    positive |= {f"robust[{place}].limit": part.limit for place, part in enumerate(suite.robust)}
+    if suite.faithfulness:
+        positive |= {"faithfulness.limit": suite.faithfulness.limit, "faithfulness.samples": suite.faithfulness.samples}
+    if suite.sanity:
+        positive |= {"sanity.limit": suite.sanity.limit, "sanity.layers_at_once": suite.sanity.layers_at_once}
+    if suite.searches:
+        positive["searches.limit"] = suite.searches.limit
+    problems += [
+        f"`{key}` must be at least 1, got {value}" for key, value in positive.items() if value is not None and value < 1
+    ]
+    if suite.gallery < 0:
+        problems.append(f"`gallery` must be a number of images, got {suite.gallery}")
+    named = [("pairs", name) for pair in suite.pairs for name in pair]
+    named += [(f"robust[{place}].models", name) for place, part in enumerate(suite.robust) for name in part.models]
+    for key, models in (
+        ("faithfulness", suite.faithfulness.models if suite.faithfulness else ()),
+        ("sanity", suite.sanity.models if suite.sanity else ()),
+        ("searches", suite.searches.models if suite.searches else ()),
+    ):
+        named += [(f"{key}.models", name) for name in models]
+    problems += [
+        f"`{key}` must name models of the suite, got {name!r}" for key, name in dict.fromkeys(named) if name not in names
+    ]
+    return problems
+
+
+def search_function(name: str) -> Callable[..., Any]:
+    """The search behind a name; an unknown one is an error that says which there are."""
+    if name in SEARCHES:
+        return SEARCHES[name]
+    if name.startswith("foolbox:"):
+        return foolbox_search(name.removeprefix("foolbox:"))
+    Settings(search=name)  # raises, with the nearest name
+    raise AssertionError(name)
+
+
+def _file(name: str) -> Path:
+    if Path(name).is_file():
+        return Path(name)
+    try:
+        return shipped(f"suites/{name}.toml")
+    except FileNotFoundError:
+        folders = (PACKAGE / "shipped_files/suites", PACKAGE.parent / ROOMS["suites"])
+        there = sorted({path.stem for folder in folders for path in folder.glob("*.toml")})
+        raise ValueError(f"`suite` must be a TOML file or one of {', '.join(there) or 'nothing'}, got {name!r}") from None
+
+
+def _written_out(table: dict[str, Any], stem: str) -> dict[str, Any]:
+    """The table with short forms written in full: a model's name alone, one attack alone, pairs as a table."""
+    full = {"name": stem} | table
+    if isinstance(full.get("models"), list):
+        full["models"] = [{"name": one} if isinstance(one, str) else one for one in full["models"]]
+    if isinstance(full.get("robust"), dict):
+        full["robust"] = [full["robust"]]
+    if isinstance(full.get("data"), str):
+        full["data"] = {"name": full["data"]}
+    if isinstance(full.get("pairs"), dict):
+        full["pairs"] = [list(pair) for pair in full["pairs"].items()]
+    if isinstance(full.get("data"), dict) and isinstance(full["data"].get("options"), dict):
+        full["data"] = full["data"] | {"options": [list(pair) for pair in full["data"]["options"].items()]}
+    return full
+
+
+def _model_problems(choice: ModelChoice, download: bool) -> list[str]:
+    known = entries()
+    source = choice.source
+    if source in known:
+        if download or where(known[source]) not in MISSING:
+            return []
+        try:
+            found_weights(known[source])
+        except MissingWeightsError as error:
+            return [str(error).partition("; these work right now")[0]]
+    if source.startswith("timm:") or is_function(source):
+        return []
+    if Path(source).suffix in CHECKPOINT_SUFFIXES or "/" in source:
+        return [] if Path(source).expanduser().is_file() else [f"`{source}` is no file: which checkpoint is {choice.name}?"]
+    return [unknown_name(source, list(known))]
+
+
+def _repeated(names: Sequence[str]) -> list[str]:
+    return sorted({name for name in names if names.count(name) > 1})

@@ -1,0 +1,130 @@
+"""`locality bench` as a person types it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from locality.cli import app
+from locality.cli.bench import duration
+from locality.runner.store import read_results
+
+SUITE = """
+models = ["suite_models:steady"]
+methods = ["SM", "IG", "BIG"]
+block = 2
+gallery = 1
+data = { name = "shapes", limit = 4, options = { count = 20 } }
+robust = { attack = "pgd20", epsilon = "8/255", limit = 2 }
+searches = { names = ["fast"], limit = 1 }
+"""
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    path = tmp_path / "small.toml"
+    path.write_text(SUITE)
+    return path
+
+
+def locality(*words: object) -> Result:
+    return CliRunner().invoke(app, ["bench", *map(str, words)])
+
+
+def test_help() -> None:
+    done = locality("--help")
+    assert done.exit_code == 0
+    for option in ("--out", "--dry-run", "--engine", "--address", "--processes", "--threads", "--gpus"):
+        assert option in done.output
+
+
+def test_a_run_and_a_second_one(tmp_path: Path, suite: Path) -> None:
+    out = tmp_path / "out"
+    done = locality(suite, "--out", out, "--processes", 0)
+    assert done.exit_code == 0, done.output
+    assert f"results: {out}" in done.stdout
+    units = len(list((out / "units").glob("*.json")))
+    assert f"{units} units, 0 of them kept and {units} measured" in done.stdout
+    assert len(read_results(out).rows) == 4 * 3
+    again = locality(suite, "--out", out, "--processes", 0)
+    assert f"{units} units, {units} of them kept and 0 measured" in again.stdout
+    fewer = locality(suite, "--out", out, "--processes", 0, "--limit", 2)
+    assert fewer.exit_code == 0
+    assert read_results(out).rows["image_id"].nunique() == 2
+    finished = locality(suite, "--out", out, "--limit", 2, "--dry-run")
+    assert "units are finished" in finished.stdout
+
+
+def test_dry_run_tells_units_evaluations_and_time(tmp_path: Path, suite: Path) -> None:
+    done = locality(suite, "--out", tmp_path / "out", "--processes", 0, "--dry-run")
+    assert done.exit_code == 0, done.output
+    lines = [line.split() for line in done.stdout.splitlines()]
+    table = {tuple(line[:2]): line for line in lines if line}
+    assert table["locality", "2"][:4] == ["locality", "2", "0", "4"]
+    assert table["SM", "1"] == ["SM", "1", "4"]
+    assert table["BIG", "20"] == ["BIG", "20", "80"]
+    assert ["shared", "by", "them", "−2", "−8"] in lines
+    assert "time here: about" in done.stdout
+    assert not (tmp_path / "out").exists()
+
+
+def test_everything_wrong_is_listed_line_by_line(tmp_path: Path, suite: Path) -> None:
+    suite.write_text(SUITE.replace("suite_models:steady", "vgg17") + 'target = "best"')
+    done = locality(suite, "--out", tmp_path / "out")
+    assert done.exit_code == 2
+    lines = done.stderr.splitlines()
+    assert lines[0] == "locality: `small` cannot run:"
+    assert len([line for line in lines if line.startswith("  - ")]) == 2
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_images_than_the_suites(tmp_path: Path, suite: Path) -> None:
+    suite.write_text(SUITE.replace('"shapes"', '"imaginary"'))
+    assert "`data.name` must be one of" in locality(suite, "--out", tmp_path / "out").stderr
+    words = [suite, "--out", tmp_path / "out", "--processes", 0, "--data", "shapes", "--limit", 1]
+    assert locality(*words).exit_code == 0
+    assert read_results(tmp_path / "out").provenance["suite"]["data"]["name"] == "shapes"
+    done = locality(*words, "--boxes", "nowhere")
+    assert done.exit_code == 2
+    assert "`shapes` has no option boxes" in done.stderr
+
+
+def test_faults_are_listed_with_exit_code_1(tmp_path: Path, suite: Path, write_image: Callable[..., str]) -> None:
+    rows = ["id,path,sha256,label,wnid,x0,y0,x1,y1,width,height,source,licence"]
+    for number in range(2):
+        write_image(tmp_path / f"{number}.png", 64, 64, seed=number)
+        rows.append(f"image{number},{number}.png,,0,n00000000,5,5,40,40,64,64,test,CC0")
+    (tmp_path / "images.csv").write_text("\n".join(rows) + "\n")
+    (tmp_path / "1.png").write_bytes(b"not a picture")
+    suite.write_text('models = ["suite_models:steady"]\nmethods = ["SM"]')
+    done = locality(suite, "--data", tmp_path / "images.csv", "--out", tmp_path / "out", "--processes", 0)
+    assert done.exit_code == 1
+    assert "1 unit has images that could not be measured" in done.stderr
+    assert "image1: " in done.stderr
+    assert len(read_results(tmp_path / "out").rows) == 1
+
+
+def test_bad_options(suite: Path) -> None:
+    for words, message in (
+        (["--engine", "dask"], "`engine` must be local or ray"),
+        (["--address", "auto"], "is that of a Ray cluster"),
+        (["--threads", 0], "`threads` must be at least 1"),
+    ):
+        done = locality(suite, *words)
+        assert message in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.04, "0.0 s"),
+        (59.6, "1 min 0 s"),
+        (61, "1 min 1 s"),
+        (3600, "1 h 0 min"),
+        (90_000, "1 day 1 h"),
+        (200_000, "2 days 7 h"),
+    ],
+)
+def test_durations(seconds: float, words: str) -> None:
+    assert duration(seconds) == words

@@ -1,0 +1,41 @@
+"""`locality figures`: files from stored results."""
+
+from pathlib import Path
+
+import pytest
+import typer
+from report.made_up_results import nothing_measured, small_results, write_results
+from typer.testing import CliRunner
+
+from locality.cli.figures import figures
+
+app = typer.Typer()
+app.command()(figures)
+
+
+def test_named_figures_are_written(tmp_path: Path) -> None:
+    folder = write_results(small_results(), tmp_path / "results")
+    words = [str(folder), "--which", "3.2, 3.5", "--out", str(tmp_path / "drawn"), "--format", "svg"]
+    done = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert done.exit_code == 0
+    assert sorted(path.name for path in (tmp_path / "drawn").iterdir()) == ["fig3_2.svg", "fig3_5.svg"]
+    assert done.stdout.splitlines() == [str(tmp_path / "drawn" / f"{name}.svg") for name in ("fig3_2", "fig3_5")]
+
+
+def test_what_is_left_out_is_said_and_what_is_asked_for_must_be_possible(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from locality.report import figures as drawings
+
+    folder = write_results(nothing_measured(), tmp_path / "results")
+    kept = {name: drawing for name, drawing in drawings.FIGURES.items() if name in ("2.4", "3.4")}
+    monkeypatch.setattr(drawings, "FIGURES", kept)
+    done = CliRunner().invoke(app, [str(folder), "--out", str(tmp_path)], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert "Figure 2.4 is left out: the sanity check was not run" in done.stderr
+    for words, problem in [
+        (["--which", "3.4"], r"Figure 3\.4 cannot be drawn"),
+        (["--which", "1.1"], "`which` must name figures among"),
+    ]:
+        with pytest.raises(ValueError, match=problem):
+            CliRunner().invoke(app, [str(folder), *words, "--out", str(tmp_path)], catch_exceptions=False)

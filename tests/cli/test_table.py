@@ -1,0 +1,78 @@
+"""`locality table`: tables of stored results, printed or written."""
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+import typer
+from report.made_up_results import nothing_measured, small_results, write_results
+from typer.testing import CliRunner
+
+from locality.cli.table import table
+from locality.report.tables import TABLES
+
+app = typer.Typer()
+app.command()(table)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_results(small_results(), tmp_path_factory.mktemp("results") / "made up")
+
+
+def run(*words: object) -> str:
+    done = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_every_table_is_printed_with_signs_where_there_is_no_terminal(folder: Path) -> None:
+    text = run(folder)
+    for words in (
+        "Accuracy and locality",
+        "Table 3.1",
+        "Table B.2",
+        "Robust accuracy",
+        "Faithfulness",
+        "could not be measured",
+    ):
+        assert words in text
+    [line] = [line for line in text.splitlines() if line.lstrip().startswith("tiny_resnet_robust8") and "%" in line][:1]
+    assert "*" in line
+    assert "* best, ~ not to be told from it" in text
+    assert "\x1b" not in text
+
+
+def test_one_table_in_every_form(folder: Path) -> None:
+    rows = list(csv.DictReader(io.StringIO(run(folder, "--which", "locality", "--format", "csv"))))
+    own = small_results().rows
+    picked = own[(own["model"] == "tiny_vgg") & (own["method"] == "SM")]
+    [row] = [row for row in rows if row["model"] == "tiny_vgg" and row["method"] == "SM"]
+    assert float(row["f1"]) == pytest.approx(picked["f1"].mean())
+    assert float(row["f1_low"]) < float(row["f1"]) < float(row["f1_high"])
+    assert run(folder, "--which", "robust", "--format", "markdown").startswith("### Robust accuracy\n")
+    assert r"\begin{tabular}" in run(folder, "--which", "overview,similarity", "--format", "latex")
+
+
+def test_files_are_written(folder: Path, tmp_path: Path) -> None:
+    text = run(folder, "--out", tmp_path / "new")
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == sorted(
+        f"{name}{suffix}" for name in TABLES for suffix in (".csv", ".md", ".tex")
+    )
+    assert str(tmp_path / "new" / "locality.tex") in text
+    run(folder, "--which", "locality", "--format", "csv", "--out", tmp_path / "one")
+    assert [path.name for path in (tmp_path / "one").iterdir()] == ["locality.csv"]
+
+
+def test_mistakes_are_named(folder: Path, tmp_path: Path) -> None:
+    empty = write_results(nothing_measured(), tmp_path / "empty")
+    for words, problem in [
+        ([tmp_path / "nowhere"], "holds no results"),
+        ([empty], "holds nothing that was measured"),
+        ([folder, "--which", "localitee"], "`which` must name tables among"),
+        ([folder, "--format", "pdf"], "`--format` must be text, csv, markdown, latex"),
+        ([empty, "--which", "robust"], "accuracy under attack was not measured"),
+    ]:
+        with pytest.raises(ValueError, match=problem):
+            run(*words)

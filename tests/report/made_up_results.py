@@ -1,0 +1,175 @@
+"""Results that nobody measured, for tests of tables, figures and pages only: plausible numbers with a known story.
+
+Robust models score higher than their standard twins for every method, the random model is the floor, and the maps of the
+gallery sit on the object for robust models and are noise for the others.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from locality import load_dataset
+from locality.runner.evaluate import COLUMNS
+from locality.runner.measurements import GALLERY_COLUMNS
+from locality.runner.results import TABLES, GalleryImage, Results, empty_table
+from locality.runner.table_files import arrow_table, write_parquet
+
+METHODS = ("SM", "IG", "BIG")
+STEPS = (0, 5, 10, 15, 20, 24)
+
+
+@dataclass(frozen=True)
+class MadeUp:
+    """What a model's numbers are drawn around."""
+
+    name: str
+    family: str
+    training: str
+    norm: str | None
+    epsilon: float | None
+    twin: str | None
+    accuracy: float
+    robust: float
+    f1: tuple[float, float, float]  # SM, IG, BIG
+    distance: float
+
+
+MODELS = (
+    MadeUp("tiny_squeeze", "SqueezeNet", "standard", None, None, None, 0.62, 0.0, (0.43, 0.42, 0.46), 0.11),
+    MadeUp("tiny_vgg", "VGG", "standard", None, None, None, 0.83, 0.005, (0.44, 0.43, 0.50), 0.14),
+    MadeUp("tiny_resnet", "ResNet", "standard", None, None, None, 0.86, 0.0, (0.43, 0.44, 0.49), 0.12),
+    MadeUp("tiny_vit", "ViT", "standard", None, None, None, 0.78, 0.01, (0.42, 0.43, 0.44), 0.20),
+    MadeUp("tiny_vgg_robust", "VGG", "at", "linf", 4 / 255, "tiny_vgg", 0.74, 0.47, (0.47, 0.55, 0.56), 0.85),
+    MadeUp("tiny_resnet_robust", "ResNet", "at", "linf", 4 / 255, "tiny_resnet", 0.76, 0.50, (0.48, 0.56, 0.58), 0.90),
+    MadeUp("tiny_resnet_robust8", "ResNet", "at", "linf", 8 / 255, "tiny_resnet", 0.66, 0.52, (0.50, 0.59, 0.61), 1.3),
+    MadeUp("tiny_resnet_trades", "ResNet", "trades", "linf", 4 / 255, "tiny_resnet", 0.73, 0.51, (0.48, 0.57, 0.59), 1.0),
+    MadeUp("tiny_resnet_l2", "ResNet", "at", "l2", 0.5, "tiny_resnet", 0.78, 0.41, (0.46, 0.52, 0.54), 0.95),
+    MadeUp("tiny_vit_robust", "ViT", "fast_at", "linf", 4 / 255, "tiny_vit", 0.63, 0.42, (0.46, 0.53, 0.55), 0.8),
+    MadeUp("tiny_resnet_random", "ResNet", "random", None, None, None, 0.1, 0.0, (0.42, 0.42, 0.43), 0.02),
+)
+
+
+def made_up_results(
+    images: int = 60, gallery: int = 3, models: tuple[MadeUp, ...] = MODELS, name: str = "made up", size: int = 64
+) -> Results:
+    """Everything a suite could leave behind, drawn with a fixed seed."""
+    random = np.random.default_rng(0)
+    rows, robust, similarity, faithfulness, sanity, searches = [], [], [], [], [], []
+    ids = [f"image-{index}" for index in range(images)]
+    shares = random.uniform(0.1, 0.7, images)
+    for model in models:
+        correct = random.random(images) < model.accuracy
+        distance = model.distance * random.lognormal(0, 0.5, images)
+        found = random.random(images) > 0.02
+        for place, (method, level) in enumerate(zip(METHODS, model.f1, strict=True)):
+            f1 = np.clip(level + 0.03 * np.log(distance / model.distance) + random.normal(0, 0.1, images), 0.01, 0.99)
+            f1[~found] = math.nan if method == "BIG" else f1[~found]
+            for index in range(images):
+                score = float(f1[index])
+                values = (score + 0.03, score - 0.02, score, (score - 0.42) / 0.58)
+                edge = (float(distance[index]), True, 1) if found[index] else (math.inf, False, -1)
+                right = bool(correct[index])
+                rows.append((model.name, ids[index], index % 10, 0, 0, right, method, *values, shares[index], *edge))
+            for step, layers in enumerate(STEPS):
+                for index in range(min(16, images)):
+                    spearman = math.exp(-0.5 * step * (1 + 0.2 * place)) + (step > 0) * random.normal(0, 0.05)
+                    sanity.append((model.name, ids[index], method, step, layers, f"layer{layers}", spearman, spearman))
+            for index in range(min(32, images)):
+                raw = float(random.lognormal(0, 1))
+                faithfulness.append((model.name, ids[index], method, "gauss 0.1", raw, 0.3 * raw, 0.1, 0.01, 0.02))
+        for index in range(images):
+            held = correct[index] and random.random() < model.robust / max(model.accuracy, 1e-9)
+            robust.append((model.name, ids[index], "autoattack", "linf", 4 / 255, bool(correct[index]), bool(held)))
+            for pair, scale in (("SM-BSM", 8.0), ("IG-BIG", 12.0), ("IG-BIG integral", 9.0)):
+                far = float(scale * random.lognormal(0, 0.3) * (0.1 if model.epsilon else 1))
+                similarity.append((model.name, ids[index], pair, far, 0.7 if model.epsilon else 0.2, 0.9))
+        for search, factor, gradients, seconds in (("fast", 1.0, 19, 0.02), ("paper", 1.07, 1001, 1.1)):
+            for index in range(min(64, images)):
+                there = bool(found[index]) and (search == "fast" or index % 8 > 0)
+                far = float(distance[index] * factor) if there else math.inf
+                searches.append((model.name, ids[index], search, far, there, gradients, gradients // 2, seconds))
+    described = [
+        (one.name, one.family, one.training, one.norm, one.epsilon, one.twin, "tiny-imagenet", "0" * 64) for one in models
+    ]
+    return Results(
+        name,
+        pd.DataFrame(rows, columns=list(COLUMNS)).astype({"correct": "boolean"}),
+        pd.DataFrame(described, columns=list(TABLES["models"])),
+        pd.DataFrame(robust, columns=list(TABLES["robust"])),
+        pd.DataFrame(similarity, columns=list(TABLES["similarity"])),
+        pd.DataFrame(faithfulness, columns=list(TABLES["faithfulness"])),
+        pd.DataFrame(sanity, columns=list(TABLES["sanity"])),
+        pd.DataFrame(searches, columns=list(TABLES["searches"])),
+        pd.DataFrame([(models[0].name, "block 3", "image-7", "out of memory")], columns=list(TABLES["faults"])),
+        tuple(_gallery_image(ids[index], index, models, random, size) for index in range(min(gallery, images))),
+        {"suite": name, "seed": 0, "versions": {"locality": "0.1.0"}},
+    )
+
+
+def nothing_measured(name: str = "nothing") -> Results:
+    """Results of a suite that measured nothing at all."""
+    return Results(name, *(empty_table(table) for table in TABLES))
+
+
+@functools.cache
+def small_results() -> Results:
+    """Few images and few models, made once for all tests."""
+    kept = ("tiny_vgg", "tiny_resnet", "tiny_vgg_robust", "tiny_resnet_robust", "tiny_resnet_robust8", "tiny_resnet_random")
+    return made_up_results(24, 2, tuple(model for model in MODELS if model.name in kept))
+
+
+def write_results(results: Results, folder: Path) -> Path:
+    """A folder as `locality bench` leaves it: the merged tables alone."""
+    tables = folder / "tables"
+    tables.mkdir(parents=True)
+    for name in TABLES:
+        write_parquet(name, [arrow_table(name, getattr(results, name))], tables / f"{name}.parquet")
+    stored = []
+    for image in results.gallery:
+        own = (*image.image.shape[:2], json.dumps(image.boxes), image.image.tobytes())
+        for (model, method), values in image.maps.items():
+            said = (model, image.image_id, method, image.label, image.predictions[model])
+            stored.append((*said, *own, values.tobytes()))
+    columns = ("model", "image_id", "method", "label", "prediction", "height", "width", "boxes", "image", "map")
+    gallery = pd.DataFrame(stored, columns=list(columns))[list(GALLERY_COLUMNS)]
+    write_parquet("gallery", [arrow_table("gallery", gallery)], tables / "gallery.parquet")
+    about = {"name": results.name, "provenance": results.provenance}
+    (tables / "results.json").write_text(json.dumps(about), encoding="utf-8")
+    return folder
+
+
+def _gallery_image(
+    image_id: str, index: int, models: tuple[MadeUp, ...], random: np.random.Generator, size: int
+) -> GalleryImage:
+    sample = load_dataset("shapes", count=10 + index)[index]
+    image = (sample.image.permute(1, 2, 0).numpy() * 255).round().astype(np.uint8)
+    assert sample.outline is not None
+    outline = sample.outline[0].numpy().astype(np.float64)
+    maps = {}
+    for model in models:
+        for method, level in zip(METHODS, model.f1, strict=True):
+            strength = 0.8 if model.epsilon else 0.15 * (level > 0.45)
+            noise = random.normal(0, 1, outline.shape) * random.lognormal(0, 0.6, outline.shape)
+            maps[model.name, method] = _scaled(strength * outline * 3 + (1 - strength) * noise)
+    if size != 64:
+        image, maps = _repeated(image, size), {key: _repeated(value, size) for key, value in maps.items()}
+    boxes = tuple((box.x0 * size / 64, box.y0 * size / 64, box.x1 * size / 64, box.y1 * size / 64) for box in sample.boxes)
+    label = load_dataset("shapes", count=10).classes[index % 10]
+    return GalleryImage(image_id, image, boxes, label, maps, {model.name: label for model in models})
+
+
+def _scaled(values: NDArray[np.float64]) -> NDArray[np.float16]:
+    return (values / np.abs(values).max()).astype(np.float16)
+
+
+def _repeated(values: NDArray[np.generic], size: int) -> NDArray[np.generic]:
+    places = np.arange(size) * values.shape[0] // size
+    return values[places][:, places]

@@ -1,0 +1,108 @@
+"""Sentences say what the rows say, and change when the rows do."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from report.made_up_results import MODELS, made_up_results, nothing_measured, small_results
+
+from locality.report.words import sentences
+from locality.runner.results import Results
+from locality.runner.summary import compared
+
+
+def said(results: Results, start: str) -> list[str]:
+    return [sentence for sentence in sentences(results) if sentence.startswith(start)]
+
+
+def test_twins_are_counted_as_compare_counts_them() -> None:
+    results = small_results()
+    pairs = [("tiny_vgg", "tiny_vgg_robust"), ("tiny_resnet", "tiny_resnet_robust"), ("tiny_resnet", "tiny_resnet_robust8")]
+    parts = dict(iter(results.rows.groupby("model")))
+    for method, sentence in zip(("SM", "IG", "BIG"), said(results, "Robust models have"), strict=True):
+        changes = [compared(parts[one], parts[other])[method] for one, other in pairs]
+        higher, sure, lift = (
+            sum(change["f1"].difference > 0 for change in changes),
+            sum(change["f1"].low > 0 for change in changes),
+            sum(change["lift"].difference > 0 for change in changes),
+        )
+        assert sentence == (
+            f"Robust models have higher F1 than their standard twins for {method} in {higher} of 3 pairs "
+            f"(in {sure} the 95 % interval of the difference is above 0); higher lift in {lift}."
+        )
+
+
+def test_where_robust_models_are_worse_it_is_said() -> None:
+    models = tuple(
+        replace(model, f1=(0.9, 0.9, 0.9)) if model.training == "standard" else model
+        for model in MODELS
+        if model.family == "VGG"
+    )
+    for sentence in said(made_up_results(24, 0, models), "Robust models have"):
+        assert "in 0 of 1 pair (in 0 " in sentence
+        assert sentence.endswith("higher lift in 0.")
+
+
+def test_the_extent_counts_models_images_and_what_is_undefined() -> None:
+    results = small_results()
+    undefined = int(np.isnan(results.rows["f1"]).sum())
+    assert undefined > 0
+    [first, *_] = sentences(results)
+    assert first == (
+        "6 models (2 standard, 3 robust, 1 random); 24 images of tiny-imagenet; attributed by SM, IG and BIG. "
+        f"{undefined} of {len(results.rows)} F1 scores are undefined and left out of the means."
+    )
+
+
+def test_a_trend_is_called_one_only_where_it_is_sure() -> None:
+    results = made_up_results(60, 0)
+    [accuracy] = said(results, "F1 against accuracy, ")
+    assert "over 4 standard models" in accuracy
+    assert accuracy.count("no trend can be told") == 3  # four models cannot have p < 0.05
+    for sign, verdict in ((1, "rises"), (-1, "falls")):
+        heights = {name: 0.1 * place for place, name in enumerate(model.name for model in MODELS if model.epsilon)}
+        rows = results.rows.copy()
+        rows["f1"] = [0.5 + sign * heights.get(name, 0) for name in rows["model"]]
+        # As many images hold as the model's place among the robust ones says.
+        robust = results.robust.copy()
+        robust["robust"] = [
+            int(image.removeprefix("image-")) < 60 * heights.get(name, 0)
+            for name, image in zip(robust["model"], robust["image_id"], strict=True)
+        ]
+        [told] = said(
+            Results(**{**vars(results), "rows": rows, "robust": robust}), "F1 against accuracy under attack (ℓ∞ 4/255"
+        )
+        # 2 of the 6! orders of six models are as strong.
+        assert told.count(f"{sign:.2f}, p = 0.0028: {verdict}".replace("-", "−")) == 3
+
+
+def test_the_floor_the_boundary_and_the_similarity() -> None:
+    results = small_results()
+    [floor] = said(results, "Standard models whose F1")
+    assert "of 2 for SM" in floor
+    [boundary] = said(results, "In robust models the decision boundary")
+    assert "(median of the pairs)" in boundary
+    [alike] = said(results, "Maps and their boundary-based")
+    assert "SM–BSM in 3 of 3 pairs" in alike
+    flipped = results.similarity.copy()
+    flipped["l2"] = 1 / flipped["l2"]
+    [unlike] = said(Results(**{**vars(results), "similarity": flipped}), "Maps and their boundary-based")
+    assert "SM–BSM in 0 of 3 pairs" in unlike
+
+
+def test_the_sanity_check_is_told_by_its_last_step() -> None:
+    results = small_results()
+    last = results.sanity[results.sanity["layers"] == 24]
+    [sentence] = said(results, "With all layers drawn anew")
+    for method in ("SM", "IG", "BIG"):
+        mean = last[last["method"] == method]["spearman"].mean()
+        assert f"{method} {mean:.2f}".replace("-", "−") in sentence
+
+
+def test_faults_are_mentioned() -> None:
+    assert said(small_results(), "1 unit of work could not be measured")
+
+
+@pytest.mark.parametrize("empty", ["rows", "robust", "similarity", "sanity", "models", "searches"])
+def test_anything_may_be_missing(empty: str) -> None:
+    assert sentences(Results(**{**vars(small_results()), empty: getattr(nothing_measured(), empty)}))

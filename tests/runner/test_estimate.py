@@ -1,0 +1,93 @@
+"""What a plan costs, against what is counted when it is done."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+import torch
+
+from locality.attribution import attribute_all
+from locality.boundary import find_boundary
+from locality.data.dataset import stack
+from locality.runner.estimate import Counted, Speed, Work, _makespan, estimate, method_work, nominal_work
+from locality.runner.measurements import MEASUREMENTS, Subject
+from locality.runner.plan import Unit, images_of, make_plan
+from locality.runner.run import Machine
+from locality.runner.suite import DataChoice, ModelChoice, Suite
+from locality.runner.suite_parts import FaithfulnessPart, RobustPart
+from locality.zoo.load import load_model
+
+OURS = ("SM", "InputXGradient", "IG", "BSM", "BIG", "SmoothGrad")
+
+
+@pytest.fixture(scope="module")
+def counted() -> Counted:
+    return Counted(load_model("suite_models:steady"))
+
+
+def test_methods_cost_what_the_table_says(counted: Counted) -> None:
+    images = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    edge = find_boundary(counted, images)
+    assert edge.found.all()
+    for count in (1, 2, len(OURS)):
+        for methods in itertools.combinations(OURS, count):
+            before = counted.tally.gradients
+            attribute_all(counted, images, methods, boundary=edge)
+            assert (counted.tally.gradients - before) / 2 == method_work(methods).gradients, methods
+
+
+def test_parts_cost_what_is_predicted() -> None:
+    suite = Suite(
+        "cost",
+        (ModelChoice("steady", "suite_models:steady"),),
+        DataChoice("shapes", limit=3, options=(("count", 20),)),
+        ("SM", "IG"),
+        search="none",
+        faithfulness=FaithfulnessPart(samples=7),
+        robust=(RobustPart("linf", 1e-9, "pgd20"),),
+    )
+    plan = make_plan(suite)
+    for name in ("locality", "faithfulness", "robust 1"):
+        part = plan.parts[name]
+        model = Counted(load_model("suite_models:steady"))
+        data = images_of(suite, part, plan.models[0])
+        MEASUREMENTS[part.kind](Subject(model, "steady", suite, part, data), stack([data[place] for place in range(3)]))
+        found, expected = Work(model.tally.gradients, model.tally.forwards).times(1 / 3), nominal_work(suite, part)
+        if name == "robust 1":  # an upper end: images that are wrong already are not attacked
+            assert 0 < found.gradients <= expected.gradients
+        else:
+            assert found.gradients == expected.gradients
+            assert found.forwards == pytest.approx(expected.forwards, abs=2)
+
+
+def test_the_last_unit_decides() -> None:
+    def unit(model: str, images: int) -> Unit:
+        return Unit(model, "locality", 0, images, "", "")
+
+    speeds = {(model, "locality"): Speed(Work(), 1.0, 1, 5.0) for model in ("a", "b")}
+    units = [unit("a", 10), unit("a", 10), unit("a", 4), unit("b", 10)]
+    assert _makespan(units, speeds, 1) == 5 + 10 + 10 + 4 + 5 + 10
+    # Both open a; the first goes on with a's last unit until 19, the second opens b and takes until 30.
+    assert _makespan(units, speeds, 2) == 15 + 5 + 10
+
+
+def test_estimates_are_of_what_is_left() -> None:
+    suite = Suite(
+        "left",
+        (ModelChoice("steady", "suite_models:steady"),),
+        DataChoice("shapes", limit=4, options=(("count", 20),)),
+        block=2,
+    )
+    plan = make_plan(suite)
+    told: list[tuple[int, int | None]] = []
+    found = estimate(plan, Machine(processes=0), plan.units[1:], 0.5, lambda done, total: told.append((done, total)))
+    assert told == [(1, 1)]
+    speed = found.speeds["steady", "locality"]
+    assert speed.images >= 1
+    assert 39 < speed.work.gradients < 39 + 110
+    assert found.work_of(found.left).gradients == pytest.approx(2 * speed.work.gradients)
+    assert found.seconds == pytest.approx(2 * speed.seconds + speed.opening)
+    assert found.seconds_of(found.left) == pytest.approx(2 * speed.seconds)
+    dear = replace(plan, suite=replace(suite, search="paper"))
+    nominal = estimate(dear, Machine(processes=0), plan.units[:1], 1e-9).speeds["steady", "locality"]
+    assert (nominal.images, nominal.work) == (0, Work(1040.0, 15.0))

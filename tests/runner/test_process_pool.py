@@ -1,0 +1,81 @@
+"""Processes that die: what they were doing is done again, and nobody outlives the one who asked."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from pool_tasks import PATIENCE, smaller, work
+
+from locality.runner.process_pool import in_processes
+
+
+def run(*tasks: str, places: tuple[str, ...] = ("a", "b")) -> dict[str, str]:
+    found = in_processes(
+        tasks, work, places, smaller=smaller, lost=lambda task, end: f"lost: {end}", variables={"POOL_TEST": "7"}
+    )
+    return dict(found)
+
+
+def test_tasks_go_to_every_place_with_its_environment() -> None:
+    found = run(*(f"task {number}" for number in range(20)))
+    assert set(found) == {f"task {number}" for number in range(20)}
+    assert {text.split(" on ")[1].split()[0] for text in found.values()} == {"a", "b"}
+    assert all("with 7" in text for text in found.values())
+    assert len({text.rsplit(maxsplit=1)[1] for text in found.values()}) == 2
+    assert "POOL_TEST" not in os.environ
+
+
+def test_who_dies_is_replaced_and_the_task_tried_smaller() -> None:
+    found = run("one", "die!", "two", "exit!!", "three", places=("a",))
+    assert found["die"].startswith("die on a")  # under its smaller name
+    assert found["exit"] == "lost: exit code 3"
+    assert {name for name, text in found.items() if text.startswith(name)} == {"one", "die", "two", "three"}
+
+
+def test_where_nothing_ever_finishes_it_says_so() -> None:
+    with pytest.raises(RuntimeError, match="every process died before it finished anything \\(exit code 3\\)"):
+        run(*(f"exit {number}" for number in range(9)), places=("a",))
+
+
+def test_nothing_to_do_starts_nothing() -> None:
+    assert run() == {}
+
+
+def test_stopping_early_ends_the_processes() -> None:
+    before = set(psutil.Process().children())
+    found = in_processes(["one", "sleep"], work, ["a", "b"], smaller=smaller, lost=lambda task, end: end, variables={})
+    assert next(found)[0] == "one"
+    started = set(psutil.Process().children()) - before
+    assert started
+    found.close()  # type: ignore[attr-defined]
+    assert not [process for process in started if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_processes_end_with_their_parent(tmp_path: Path) -> None:
+    code = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent.parent)!r})
+import pool_tasks as pool
+from locality.runner.process_pool import in_processes
+
+if __name__ == "__main__":
+    list(in_processes(["sleep", "sleep"], pool.work, ["a", "b"], smaller=pool.smaller, lost=max, variables={{}}))
+"""
+    script = tmp_path / "parent.py"
+    script.write_text(code)
+    with (tmp_path / "told.txt").open("wb") as told:
+        parent = subprocess.Popen([sys.executable, str(script)], stderr=told)
+    limit = time.monotonic() + PATIENCE
+    children: list[psutil.Process] = []
+    while len(children) < 2:
+        assert parent.poll() is None, (tmp_path / "told.txt").read_text()
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+        children = [one for one in psutil.Process(parent.pid).children() if "spawn_main" in " ".join(one.cmdline())]
+    parent.kill()
+    parent.wait()
+    assert not psutil.wait_procs(children, timeout=PATIENCE)[1]

@@ -1,0 +1,64 @@
+"""The Ray engine on a real cluster of two workers, one of which is killed while it works."""
+
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from locality.runner.plan import make_plan
+from locality.runner.ray_engine import run_on_ray
+from locality.runner.run import Machine, run_suite
+from locality.runner.suite import DataChoice, ModelChoice, Suite
+
+PATIENCE = 300  # seconds: this may run beside other work
+
+
+def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    with pytest.raises(ValueError, match=r"needs Ray, which is not here: pip install 'locality\[ray\]'"):
+        list(run_on_ray([]))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted((folder / "tables").iterdir())}
+
+
+def kill_one_worker(out: Path, killed: list[int]) -> None:
+    """When something is finished and a unit is being measured: kill -9 of the worker that measures it."""
+    limit = time.monotonic() + PATIENCE
+    while not killed and time.monotonic() < limit:
+        if len(list((out / "units").glob("*.json"))) >= 2:
+            for process in psutil.Process().children(recursive=True):
+                try:
+                    busy = process.cmdline()[:1] == ["ray::locality unit"]
+                    if busy and not killed:
+                        process.kill()
+                        killed.append(process.pid)
+                except psutil.Error:
+                    pass
+        time.sleep(0.01)
+
+
+@pytest.mark.slow
+def test_two_workers_one_killed_give_the_local_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray", reason="Ray is not here: pip install 'locality[ray]'")
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    suite = Suite(
+        "ray", (ModelChoice("shapes_cnn"),), DataChoice("shapes", limit=32, options=(("count", 80),)), ("SM", "IG"), block=2
+    )
+    plan = make_plan(suite)
+    killed: list[int] = []
+    killer = threading.Thread(target=kill_one_worker, args=(tmp_path / "ray", killed))
+    killer.start()
+    outcome = run_suite(plan, tmp_path / "ray", Machine("ray", processes=2))
+    killer.join()
+    assert killed, "no worker was caught at work"
+    assert not psutil.pid_exists(killed[0])
+    assert (outcome.units, outcome.kept, len(outcome.faults)) == (16, 0, 0)
+    run_suite(plan, tmp_path / "local", Machine(processes=0))
+    assert contents(tmp_path / "ray") == contents(tmp_path / "local")
+    left = [process for process in psutil.Process().children(recursive=True) if "ray" in " ".join(process.cmdline())]
+    _, alive = psutil.wait_procs(left, timeout=PATIENCE)
+    assert not alive, "Ray's processes must not stay"

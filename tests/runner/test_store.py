@@ -1,0 +1,340 @@
+"""Results on disk: whole or not at all, found again, never under another setting, the same bytes in any order."""
+
+import json
+import os
+import random
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from locality.runner.evaluate import evaluate
+from locality.runner.plan import Plan, make_plan
+from locality.runner.results import TABLES
+from locality.runner.run import Machine, run_suite
+from locality.runner.store import Store, read_results
+from locality.runner.suite import DataChoice, ModelChoice, Suite
+from locality.runner.suite_parts import FaithfulnessPart, RobustPart, SanityPart, SearchesPart
+from locality.runner.table_files import write_whole
+from locality.runner.unit import Measured, measure
+from locality.zoo.load import load_model
+
+HERE = Machine(processes=0)
+STEADY, OTHER = "suite_models:steady", "suite_models:other"
+EVERYTHING = Suite(
+    "everything",
+    (ModelChoice("steady", STEADY, training="standard"), ModelChoice("other", OTHER, family="steady", training="at")),
+    DataChoice("shapes", limit=3, options=(("count", 20),)),
+    block=2,
+    gallery=2,
+    similarity=True,
+    robust=(RobustPart("linf", 8 / 255, "pgd20", limit=3, batch_size=2),),
+    faithfulness=FaithfulnessPart(("SM", "IG", "BIG"), limit=2, samples=3),
+    sanity=SanityPart(("SM", "BIG"), limit=2, layers_at_once=1, models=("steady",)),
+    searches=SearchesPart(("fast",), limit=2),
+)
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return make_plan(EVERYTHING)
+
+
+@pytest.fixture(scope="module")
+def measured(plan: Plan) -> dict[str, Measured]:
+    """Every unit of the plan, measured once."""
+    return {unit.key: measure(plan.task(unit, 1)) for unit in plan.units}
+
+
+def filled(folder: Path, plan: Plan, measured: dict[str, Measured], seed: int) -> Store:
+    """A store in which the units were finished in some order."""
+    store = Store(folder)
+    with store.opened():
+        store.write_plan(plan)
+        units = list(plan.units)
+        random.Random(seed).shuffle(units)
+        for unit in units:
+            store.save(plan.task(unit, 1), measured[unit.key])
+        store.write_tables()
+    return store
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted((folder / "tables").iterdir())}
+
+
+def test_tables_do_not_depend_on_the_order_of_completion(tmp_path: Path, plan: Plan, measured: dict[str, Measured]) -> None:
+    for name, seed in (("a", 1), ("b", 2)):
+        filled(tmp_path / name, plan, measured, seed)
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    assert set(contents(tmp_path / "a")) == {
+        *(f"{name}.parquet" for name in (*TABLES, "gallery") if name != "faults"),
+        "results.json",
+    }
+
+
+def test_what_was_measured_is_what_is_read(tmp_path: Path, plan: Plan, measured: dict[str, Measured]) -> None:
+    filled(tmp_path, plan, measured, 0)
+    results = read_results(tmp_path)
+    data = plan_data(plan)
+    expected = [
+        evaluate(load_model(source), data, search="fast", batch_size=2, progress=False).assign(model=name)
+        for name, source in (("steady", STEADY), ("other", OTHER))
+    ]
+    found = results.rows.astype({"model": str, "image_id": str, "method": str})
+    pd.testing.assert_frame_equal(found, pd.concat(expected, ignore_index=True), check_dtype=False, rtol=1e-6)
+    assert results.rows["correct"].dtype == "boolean"
+    for name, columns in TABLES.items():
+        assert tuple(getattr(results, name).columns) == columns
+    assert results.models["model"].tolist() == ["steady", "other"]
+    assert results.models["twin"].tolist() == [None, "steady"]
+    assert len(results.robust) == 2 * 3
+    assert set(results.similarity["pair"]) == {"SM-BSM", "IG-BIG", "IG-BIG integral"}
+    assert len(results.similarity) == 2 * 3 * 3
+    noises = results.faithfulness.groupby("method")["noise"].nunique()
+    assert noises.to_dict() == {"SM": 2, "IG": 4, "BIG": 4}  # a saliency map has no path of its own
+    steps = results.sanity.drop_duplicates("step")
+    assert steps["layers"].tolist() == [0, 1, 2]
+    assert steps["layer"].tolist() == ["", "net.3", "net.0"]
+    assert set(results.sanity["model"]) == {"steady"}
+    assert (results.sanity.loc[results.sanity["step"] == 0, "spearman"] == 1).all()
+    assert (results.searches["gradients"] > 1).all()
+    assert results.provenance["units"] == {"planned": len(plan.units), "finished": len(plan.units), "with faults": 0}
+    assert results.provenance["versions"]["locality"] == "0.1.0"
+    assert results.provenance["suite"]["robust"][0]["epsilon"] == 8 / 255
+
+
+def plan_data(plan: Plan):  # type: ignore[no-untyped-def]
+    from locality.runner.chosen_images import chosen_images
+
+    return chosen_images(plan.suite.data, "shapes", plan.models[0].spec, None)
+
+
+def test_the_gallery(tmp_path: Path, plan: Plan, measured: dict[str, Measured]) -> None:
+    filled(tmp_path, plan, measured, 0)
+    gallery = read_results(tmp_path).gallery
+    data = plan_data(plan)
+    samples = {data[place].id: data[place] for place in range(len(data))}
+    assert len(gallery) == 2
+    for entry in gallery:
+        sample = samples[entry.image_id]
+        assert entry.image.shape == (64, 64, 3)
+        assert (entry.image == (sample.image * 255).round().byte().permute(1, 2, 0).numpy()).all()
+        box = sample.boxes[0]
+        assert entry.boxes == ((box.x0, box.y0, box.x1, box.y1),)
+        assert entry.label == data.classes[sample.label]
+        assert set(entry.maps) == {(model, name) for model in ("steady", "other") for name in ("SM", "IG", "BIG")}
+        assert all(abs(plane).max() == 1 for plane in entry.maps.values())
+        assert set(entry.predictions) == {"steady", "other"}
+
+
+def test_tables_alone_are_enough(tmp_path: Path, plan: Plan, measured: dict[str, Measured]) -> None:
+    filled(tmp_path, plan, measured, 0)
+    from_units, from_tables = read_results(tmp_path), read_results(tmp_path / "tables")
+    for name in TABLES:
+        pd.testing.assert_frame_equal(getattr(from_units, name), getattr(from_tables, name))
+    assert from_units.provenance == from_tables.provenance
+    assert from_units.name == from_tables.name == "everything"
+    assert [entry.image_id for entry in from_units.gallery] == [entry.image_id for entry in from_tables.gallery]
+
+
+def test_part_of_the_results(tmp_path: Path, plan: Plan, measured: dict[str, Measured]) -> None:
+    store = Store(tmp_path)
+    with store.opened():
+        store.write_plan(plan)
+        store.save(plan.task(plan.units[1], 1), measured[plan.units[1].key])
+    results = read_results(tmp_path)
+    assert len(results.rows) == 1 * 3
+    assert results.rows["found"].dtype.kind == "b"
+    assert len(results.models) == 2
+    assert results.provenance["units"] == {"planned": len(plan.units), "finished": 1, "with faults": 0}
+
+
+def test_no_results(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="holds no results: pass the folder that `locality bench"):
+        read_results(tmp_path)
+    (tmp_path / "plan.json").write_text('{"format": 99}')
+    (tmp_path / "units").mkdir()
+    with pytest.raises(ValueError, match="another version of locality"):
+        read_results(tmp_path)
+
+
+def test_finished_means_complete(tmp_path: Path, plan: Plan, measured: dict[str, Measured]) -> None:
+    unit = plan.units[0]
+    store = Store(tmp_path)
+    with store.opened():
+        assert store.state(unit.key) == "missing"
+        store.save(plan.task(unit, 1), measured[unit.key])
+        assert store.state(unit.key) == "finished"
+        table = store.table_path(unit.key, "rows")
+        whole = table.read_bytes()
+        table.write_bytes(whole[:-1])  # a disk that lied
+        assert store.state(unit.key) == "missing"
+        table.unlink()
+        assert store.state(unit.key) == "missing"
+        table.write_bytes(whole)
+        assert store.state(unit.key) == "finished"
+        (store.units / f"{unit.key}.json").write_text('{"tables": ')
+        assert store.state(unit.key) == "missing"
+        store.save(plan.task(unit, 1), replace(measured[unit.key], faults=(("a", "bad"),)))
+        assert store.state(unit.key) == "with faults"
+
+
+def test_files_are_whole_or_absent(tmp_path: Path) -> None:
+    target = tmp_path / "a.json"
+
+    def write_half(path: Path) -> None:
+        path.write_text("half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(target, write_half)
+    assert list(tmp_path.iterdir()) == []
+    write_whole(target, lambda path: path.write_text("old"))
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(target, write_half)
+    assert target.read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_what_is_renamed_is_on_the_disk_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power cut at any of these moments leaves the old file or the new one."""
+    target = tmp_path / "a.json"
+    target.write_text("old")
+    events: list[str] = []
+    replace_file, synchronise = os.replace, os.fsync
+
+    def watched_replace(source: Path, destination: Path) -> None:
+        events.append(f"rename {source.read_text()} over {destination.read_text()}")
+        replace_file(source, destination)
+
+    def watched_fsync(handle: int) -> None:
+        events.append("sync folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else f"sync {target.read_text()}")
+        synchronise(handle)
+
+    monkeypatch.setattr(os, "replace", watched_replace)
+    monkeypatch.setattr(os, "fsync", watched_fsync)
+    write_whole(target, lambda path: path.write_text("new"))
+    assert events == ["sync old", "rename new over old", "sync folder"]
+    assert target.read_text() == "new"
+
+
+def test_one_run_at_a_time_and_leftovers_are_removed(tmp_path: Path) -> None:
+    store = Store(tmp_path / "out")
+    with store.opened():
+        (store.units / ".a.json-x.part").write_text("half")
+        with pytest.raises(ValueError, match="is being written by another run"), Store(tmp_path / "out").opened():
+            pass
+    with store.opened():
+        assert not list(store.units.iterdir())
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="must be a folder for results"), Store(tmp_path / "file").opened():
+        pass
+
+
+def keys(suite: Suite) -> dict[str, set[str]]:
+    """The keys of each part."""
+    found: dict[str, set[str]] = {}
+    for unit in make_plan(suite).units:
+        found.setdefault(unit.part, set()).add(unit.key)
+    return found
+
+
+SMALL = replace(EVERYTHING, models=EVERYTHING.models[:1], data=replace(EVERYTHING.data, limit=2))
+CHANGES: list[tuple[dict[str, object], set[str]]] = [
+    ({"methods": ("SM", "IG")}, {"locality", "gallery"}),
+    ({"search": "thorough"}, {"locality", "faithfulness", "sanity", "gallery"}),
+    ({"target": "label"}, {"locality", "faithfulness", "sanity", "gallery"}),
+    ({"rho": 0.1}, {"locality"}),
+    ({"channels": "sum"}, {"locality"}),
+    ({"seed": 1}, {"locality", "robust 1", "faithfulness", "sanity", "searches fast", "gallery"}),
+    ({"similarity": False}, {"locality"}),
+    ({"robust": (replace(SMALL.robust[0], epsilon=0.1),)}, {"robust 1"}),
+    ({"robust": (replace(SMALL.robust[0], attack="cw20"),)}, {"robust 1"}),
+    ({"robust": (replace(SMALL.robust[0], norm="l2"),)}, {"robust 1"}),
+    ({"faithfulness": replace(SMALL.faithfulness, samples=4)}, {"faithfulness"}),  # type: ignore[type-var]
+    ({"faithfulness": replace(SMALL.faithfulness, methods=("SM",))}, {"faithfulness"}),  # type: ignore[type-var]
+    ({"sanity": replace(SMALL.sanity, layers_at_once=2)}, {"sanity"}),  # type: ignore[type-var]
+    ({"data": replace(SMALL.data, seed=1)}, {"locality", "robust 1", "faithfulness", "sanity", "searches fast", "gallery"}),
+    (
+        # The same names, labels and boxes: only the pixels outside the box differ.
+        {"data": replace(SMALL.data, name="shapes:none")},
+        {"locality", "robust 1", "faithfulness", "sanity", "searches fast", "gallery"},
+    ),
+    (
+        {"data": replace(SMALL.data, region="object")},
+        {"locality", "robust 1", "faithfulness", "sanity", "searches fast", "gallery"},
+    ),
+    (
+        {"models": (replace(SMALL.models[0], load=OTHER),)},
+        {"locality", "robust 1", "faithfulness", "sanity", "searches fast", "gallery"},
+    ),
+    ({"gallery": 1}, {"gallery"}),
+    ({"models": EVERYTHING.models}, set()),
+    ({"pairs": (("steady", "steady"),)}, set()),
+]
+
+
+@pytest.fixture(scope="module")
+def small_keys() -> dict[str, set[str]]:
+    return keys(SMALL)
+
+
+@pytest.mark.parametrize(("change", "parts"), CHANGES, ids=[next(iter(change)) for change, _ in CHANGES])
+def test_a_changed_setting_never_reuses_a_row(
+    change: dict[str, object], parts: set[str], small_keys: dict[str, set[str]]
+) -> None:
+    """What a setting decides is looked up under new keys, everything else under the old ones."""
+    changed = keys(replace(SMALL, **change))  # type: ignore[arg-type]
+    for part, before in small_keys.items():
+        if part in parts:
+            assert not before & changed[part], part
+        else:
+            assert before <= changed[part], part
+
+
+def test_versions_and_devices_are_part_of_the_key(monkeypatch: pytest.MonkeyPatch, small_keys: dict[str, set[str]]) -> None:
+    assert not {unit.key for unit in make_plan(SMALL, device="cuda").units} & set().union(*small_keys.values())
+    monkeypatch.setattr("locality.runner.plan.version", lambda name: "0.0")
+    assert not {unit.key for unit in make_plan(SMALL).units} & set().union(*small_keys.values())
+
+
+def test_a_run_goes_on_where_another_stopped(tmp_path: Path) -> None:
+    data = replace(EVERYTHING.data, limit=5)
+    suite = Suite("short", EVERYTHING.models, data, ("SM",), block=2)
+    told: list[tuple[int, int | None]] = []
+    whole = run_suite(suite, tmp_path / "whole", HERE, lambda done, total: told.append((done, total)))
+    assert (whole.units, whole.kept, len(whole.faults)) == (6, 0, 0)
+    assert told == [(done, 10) for done in (0, 2, 4, 5, 7, 9, 10)]
+
+    def stop(done: int, total: int | None) -> None:
+        if done == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_suite(suite, tmp_path / "cut", HERE, stop)
+    calls: list[str] = []
+    again = run_suite(suite, tmp_path / "cut", HERE, lambda done, total: calls.append(f"{done} of {total}"))
+    assert again.kept == 2
+    assert calls == ["0 of 6", "1 of 6", "3 of 6", "5 of 6", "6 of 6"]
+    assert contents(tmp_path / "whole") == contents(tmp_path / "cut")
+    stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "cut/units").iterdir()}
+    assert run_suite(suite, tmp_path / "cut", HERE).kept == 6
+    assert stamps == {path: path.stat().st_mtime_ns for path in (tmp_path / "cut/units").iterdir()}
+    changed = run_suite(replace(suite, rho=0.01), tmp_path / "cut", HERE)
+    assert changed.kept == 0
+    assert not read_results(tmp_path / "cut").rows["recall"].equals(read_results(tmp_path / "whole").rows["recall"])
+    back = run_suite(suite, tmp_path / "cut", HERE)
+    assert back.kept == 6
+    assert contents(tmp_path / "whole") == contents(tmp_path / "cut")
+
+
+def test_plans_are_readable(tmp_path: Path, plan: Plan) -> None:
+    store = Store(tmp_path)
+    with store.opened():
+        store.write_plan(plan)
+    written = json.loads((tmp_path / "plan.json").read_text(encoding="utf-8"))
+    assert written["units"][0][:2] == ["steady", "locality 0–1"]
+    assert written["data"]["steady"]["name"] == "shapes"

@@ -1,0 +1,186 @@
+"""Suites: what is read, and that everything wrong is told at once."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from locality.runner.model_table import model_rows
+from locality.runner.plan import make_plan, parts_of
+from locality.runner.suite import ModelChoice, Suite, SuiteError, draft_suite, read_suite
+from locality.shipped import shipped
+
+GOOD = 'models = ["suite_models:steady"]\ndata = { name = "shapes", limit = 4, options = { count = 20 } }\n'
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "mine.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_short_forms_and_defaults(tmp_path: Path) -> None:
+    suite = read_suite(
+        written(
+            tmp_path,
+            GOOD + 'robust = { epsilon = "8/255", limit = 2 }\npairs = { "suite_models:steady" = "suite_models:steady" }',
+        )
+    )
+    assert suite.name == "mine"
+    assert suite.models == (ModelChoice("suite_models:steady"),)
+    assert (suite.data.limit, suite.data.options, suite.data.max_box_share) == (4, (("count", 20),), 0.8)
+    assert [attack.epsilon for attack in suite.robust] == [8 / 255]
+    assert suite.robust[0].attack == "paper"
+    assert suite.pairs == (("suite_models:steady", "suite_models:steady"),)
+    assert (suite.methods, suite.search, suite.seed, suite.gallery, suite.sanity) == (
+        ("SM", "IG", "BIG"),
+        "fast",
+        0,
+        0,
+        None,
+    )
+    both = read_suite(written(tmp_path, GOOD + '[[robust]]\nnorm = "l2"\nepsilon = 0.5\n[[robust]]\nattack = "pgd20"'))
+    assert [(attack.norm, attack.attack) for attack in both.robust] == [("l2", "paper"), ("linf", "pgd20")]
+
+
+def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
+    text = """
+        models = ["shapes_cn", "vgg16", "vgg16", "nowhere/net.pth"]
+        methods = ["SM", "BIIG"]
+        search = "fsat"
+        galery = 3
+        target = "best"
+        gallery = "many"
+        data = { name = "imaginary", limit = 0, options = { boxes = ["a"] } }
+        pairs = { vgg16 = "resnet50" }
+        robust = { attack = "papr", epsilon = "4/0" }
+        sanity = { limit = 0, models = ["resnet50"], methods = ["captum:Nothing"] }
+        searches = { names = ["foolbox:Nothing"] }
+    """
+    with pytest.raises(SuiteError) as caught:
+        read_suite(written(tmp_path, text))
+    problems = caught.value.problems
+    for part in (
+        "unknown key 'galery': did you mean 'gallery'?",
+        "`mine.toml.target` must be one of predicted, label, got 'best'",
+        "`mine.toml.gallery` must be a whole number, got 'many'",
+        "`shapes_cn` is no model: did you mean 'shapes_cnn'?",
+        "`models` names 'vgg16' twice",
+        "`vgg16` needs the file vgg16-397923af.pth",
+        "`nowhere/net.pth` is no file",
+        "got 'BIIG': did you mean BIG?",
+        "got 'fsat': did you mean 'fast'?",
+        "`data.name` must be one of shapes, photos",
+        "`data.limit` must be at least 1, got 0",
+        "`data.options.boxes` must be a text or a number",
+        "`pairs` must name models of the suite, got 'resnet50'",
+        "`sanity.models` must name models of the suite, got 'resnet50'",
+        "`sanity.limit` must be at least 1",
+        "`captum:Nothing` must name a Captum class",
+        "must be one of paper, standard, pgd20, cw20, got 'papr': did you mean 'paper'?",
+        "`mine.toml.robust[0].epsilon` must be a number, got '4/0'",
+        "Nothing",
+    ):
+        assert [problem for problem in problems if part in problem], part
+    assert len(problems) == len(set(problems))
+    assert "things are wrong" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("models = ", "is not a TOML file"),
+        ("methods = ['SM']", "must have the key 'models'"),
+        ("models = []", "`models` must name at least one"),
+        (GOOD + "methods = []", "`methods` must name at least one"),
+        (GOOD + 'name = "a/b"', "`name` must be good for a folder's name"),
+        (GOOD + "gallery = -1", "`gallery` must be a number of images"),
+        (GOOD + "faithfulness = { samples = 0 }", "`faithfulness.samples` must be at least 1"),
+        (GOOD + "similarity = 1", "must be true or false, got 1"),
+        (GOOD + "xyz = 1", "it may have name, models"),
+        (GOOD.replace("limit = 4", "max_box_share = 1.5"), "`data.max_box_share` must be a share"),
+        (GOOD + "pairs = { a = 3 }", "must be a text, got 3"),
+        (GOOD + "sanity = 3", "must be a table, got 3"),
+        (GOOD + 'methods = "SM"', "must be a list, got 'SM'"),
+    ],
+)
+def test_bad_suites(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(SuiteError, match="(?s).*" + __import__("re").escape(message)):
+        read_suite(written(tmp_path, text))
+
+
+def test_unknown_suite_lists_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r"one of demo, paper, similarity, tiny, got 'dmo'"):
+        read_suite("dmo")
+
+
+@pytest.mark.parametrize("name", ["demo", "tiny", "similarity", "paper"])
+def test_suites_that_ship(name: str) -> None:
+    """What may be missing here is weights; names and settings must be right."""
+    draft = draft_suite(name)
+    assert draft.suite is not None
+    assert draft.suite.name == name == shipped(f"suites/{name}.toml").stem
+    known = [choice.source for choice in draft.suite.models]
+    assert not [problem for problem in draft.problems if not problem.startswith(tuple(f"`{source}`" for source in known))]
+    for problem in draft.problems:
+        assert "needs the file" in problem or "is no model" in problem  # the last one until every checkpoint ships
+
+
+def test_the_plan_tells_what_only_opening_shows(tmp_path: Path) -> None:
+    text = 'models = ["vgg16", "suite_models:nobody", "suite_models:steady"]\ndata = "imagenet:/nowhere"'
+    draft = draft_suite(written(tmp_path, text))
+    assert draft.suite is not None
+    with pytest.raises(SuiteError) as caught:
+        make_plan(draft.suite, draft.problems)
+    problems = caught.value.problems
+    assert len(problems) == 3  # one for each: the data is not told again for every model
+    assert "vgg16-397923af.pth" in problems[0]
+    assert problems[1].startswith("data: ")
+    assert "nobody" in problems[2]
+
+
+def planned(suite: Suite) -> list[dict[str, object]]:
+    return model_rows(make_plan(suite).models)
+
+
+def test_twins(tmp_path: Path) -> None:
+    text = """
+        data = { name = "shapes", limit = 2, options = { count = 20 } }
+        models = [
+            { name = "net", load = "suite_models:steady", training = "standard" },
+            { name = "net_robust", load = "suite_models:other", training = "at", norm = "linf", epsilon = "4/255" },
+            { name = "net_random", load = "suite_models:other", training = "random" },
+            { name = "lone", load = "suite_models:other", training = "trades" },
+            { name = "adopted", load = "suite_models:other", training = "at", family = "net" },
+        ]
+    """
+    suite = read_suite(written(tmp_path, text))
+    rows = planned(suite)
+    assert [row["twin"] for row in rows] == [None, "net", None, None, "net"]
+    assert [row["family"] for row in rows] == ["net", "net", "net", "lone", "net"]
+    assert rows[1]["epsilon"] == 4 / 255
+    assert rows[1]["norm"] == "linf"
+    assert rows[0]["weights_sha256"] != rows[1]["weights_sha256"] == rows[2]["weights_sha256"]
+    paired = replace(suite, pairs=(("lone", "net"),))
+    assert planned(paired)[3]["twin"] == "net"
+
+
+def test_catalogued_models_describe_themselves() -> None:
+    suite = Suite("one", (ModelChoice("shapes_cnn"),))
+    (row,) = planned(suite)
+    assert (row["family"], row["training"], row["norm"], row["twin"], row["data"]) == (
+        "shapes_cnn",
+        "standard",
+        None,
+        None,
+        "shapes",
+    )
+
+
+def test_parts_of_a_suite(tmp_path: Path) -> None:
+    more = 'robust = [{ limit = 2 }, { norm = "l2", epsilon = 1 }]\nsearches = { names = ["fast", "paper"] }\n'
+    text = GOOD + more + "sanity = {}\ngallery = 3"
+    parts = parts_of(read_suite(written(tmp_path, text)))
+    names = ["locality", "robust 1", "robust 2", "sanity", "searches fast", "searches paper", "gallery"]
+    assert [part.name for part in parts] == names
+    assert [part.limit for part in parts] == [None, 2, None, 16, 64, 64, 3]

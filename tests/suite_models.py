@@ -1,0 +1,61 @@
+"""Models for suites, loaded by name in this process and in others: `suite_models:steady` and its misbehaving kin."""
+
+import torch
+from torch import Tensor, nn
+
+from locality.data.shapes import CLASSES
+from locality.types import ModelSpec
+from locality.zoo.pixel_model import PixelModel
+
+
+class Little(nn.Sequential):
+    """A convolution and a linear layer, with weights drawn once."""
+
+    def __init__(self, seed: int = 0) -> None:
+        state = torch.get_rng_state()
+        torch.manual_seed(seed)
+        super().__init__(nn.Conv2d(3, 4, 5, 3), nn.Tanh(), nn.Flatten(), nn.Linear(4 * 20 * 20, 10))
+        torch.set_rng_state(state)
+
+
+class Hungry(Little):
+    """Fails for more than two images at once, and not in the way that a smaller chunk would mend."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        if len(images) > 2:
+            raise RuntimeError("the driver gave up")
+        return super().forward(images)
+
+
+class Picky(Little):
+    """Gives `nan` for images whose first pixel is bright."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = super().forward(images)
+        bright = images[:, 0, 0, 0] > 0.5  # after the normaliser
+        return torch.where(bright[:, None], logits * torch.nan, logits)
+
+
+def _wrapped(net: nn.Module) -> PixelModel:
+    spec = ModelSpec("little", (64, 64), 64, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25), classes=CLASSES)
+    return PixelModel(net, spec)
+
+
+def steady() -> PixelModel:
+    return _wrapped(Little())
+
+
+def other() -> PixelModel:
+    return _wrapped(Little(seed=1))
+
+
+def hungry() -> PixelModel:
+    return _wrapped(Hungry())
+
+
+def picky() -> PixelModel:
+    return _wrapped(Picky())
+
+
+def sure() -> PixelModel:
+    return _wrapped(nn.Sequential(Little(), nn.Softmax(1)))
