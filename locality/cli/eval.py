@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from locality.runner.summary import ModelSummary
     from locality.scores.statistics import Summary
+
+    Scores: TypeAlias = dict[str, dict[str, Summary]]  # method ↦ score ↦ summary
 
 
 def evaluate(
@@ -43,6 +45,7 @@ def evaluate(
 ) -> None:
     """Measure locality: the share of a model's attributions that lies inside the boxes people drew."""
     with warnings_as_lines():
+        from locality.runner.blind import blind_summaries
         from locality.runner.evaluate import Settings
         from locality.runner.evaluate import evaluate as evaluated
         from locality.runner.provenance import provenance
@@ -62,8 +65,8 @@ def evaluate(
             seed=seed,
             batch_size=batch_size,
         )
-    found = model_summary(rows)
-    summary = _summary(model, images.name, found) | {"provenance": provenance(network, images, settings)}
+    found, blind = model_summary(rows), blind_summaries(images, settings)
+    summary = _summary(model, images.name, found, blind) | {"provenance": provenance(network, images, settings)}
     if out is not None:
         _write(rows, summary, out)
     if as_json:
@@ -72,17 +75,17 @@ def evaluate(
     say(f"{model} on {images}")
     if images.name == "photos":
         say("a handful of photographs; for ImageNet itself pass --data imagenet:PATH --boxes PATH")
-    _print(found)
+    _print(found, blind)
     if out is not None:
         say(f"rows: {out / 'rows.parquet'}, {out / 'rows.csv'}")
 
 
-def _print(found: ModelSummary) -> None:
+def _print(found: ModelSummary, blind: Scores) -> None:
     from locality.runner.summary import SCORES
 
     rows = [
         (name, *(with_interval(scores[score]) for score in SCORES), str(scores["f1"].undefined))
-        for name, scores in found.methods.items()
+        for name, scores in (found.methods | {f"blind: {name}": scores for name, scores in blind.items()}).items()
     ]
     print_table(["method", *SCORES, "undefined"], rows)
     accuracy = found.accuracy
@@ -90,6 +93,7 @@ def _print(found: ModelSummary) -> None:
     say(f"{known}; {found.images:,} images")
     if found.searched:
         say(f"boundary found for {found.found:,} of {found.searched:,} images; ℓ2 distance {with_interval(found.distance)}")
+    say("blind: maps that have seen neither the model nor the image, for comparison")
     say("lift: 0 is what the same attribution values score when shuffled over the image, 1 is perfect")
 
 
@@ -102,17 +106,19 @@ def with_interval(value: Summary) -> str:
     return f"{value.mean:.3f} [{value.low:.3f}, {value.high:.3f}]"
 
 
-def _summary(model: str, data: str, found: ModelSummary) -> dict[str, Any]:
+def _summary(model: str, data: str, found: ModelSummary, blind: Scores) -> dict[str, Any]:
     from locality.runner.summary import as_json
+
+    def plain(methods: Scores) -> dict[str, Any]:
+        return {name: {score: as_json(value) for score, value in scores.items()} for name, scores in methods.items()}
 
     return {
         "model": model,
         "data": data,
         "n": found.images,
         "accuracy": as_json(found.accuracy),
-        "methods": {
-            name: {score: as_json(value) for score, value in scores.items()} for name, scores in found.methods.items()
-        },
+        "methods": plain(found.methods),
+        "blind": plain(blind),
         "boundary": {"found": found.found, "searched": found.searched, "distance": as_json(found.distance)},
     }
 
