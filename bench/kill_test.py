@@ -2,9 +2,9 @@
 
     python bench/kill_test.py [--kills 10] [--images 96] [--seed 0] [--out bench/results/kill_test.json]
 
-A run of `locality bench` with two processes is killed, with everything it started, after a random time, and started again,
-until it was killed so often; then it may finish. Times are drawn from the length of the undisturbed run, so that kills fall
-into start-up, planning, units and the writing of files.
+A run of `locality bench` with two processes is killed, with everything it started, and started again, until it was killed so
+often; then it may finish. Moments are drawn from the undisturbed run: some during start-up and planning, most a random time
+after a random number of units, and the last one while the tables are merged.
 """
 
 from __future__ import annotations
@@ -61,19 +61,21 @@ def undisturbed(suite: Path, out: Path) -> tuple[float, float]:
     return first, time.monotonic() - begin
 
 
-def killed_once(suite: Path, out: Path, after: float) -> dict[str, object]:
+def killed_once(suite: Path, out: Path, units: int, delay: float) -> dict[str, object]:
+    """A run that is killed some time after it has finished so many units; 0: after it was started."""
     before = finished_units(out)
+    begin = time.monotonic()
     run = started(suite, out)
-    try:
-        run.communicate(timeout=after)
-    except subprocess.TimeoutExpired:
+    while run.poll() is None and finished_units(out) < before + units:
+        time.sleep(0.002)
+    time.sleep(delay)
+    ended = "killed" if run.poll() is None else "had finished"
+    if ended == "killed":
         os.killpg(run.pid, signal.SIGKILL)
-        run.communicate()
-        ended = "killed"
-    else:
-        ended = "had finished"
+    run.communicate()
+    seconds = round(time.monotonic() - begin, 2)
     leftovers = len(list(out.rglob("*.part"))) if out.exists() else 0
-    row = {"after_seconds": round(after, 2), "units_before": before, "units_after": finished_units(out)}
+    row = {"after_seconds": seconds, "units_before": before, "units_after": finished_units(out)}
     return row | {"unfinished_files": leftovers, "end": ended}
 
 
@@ -92,14 +94,15 @@ def main() -> None:
         start_up, whole = undisturbed(suite, folder / "whole")
         units = finished_units(folder / "whole")
         print(f"undisturbed: {units} units, the first after {start_up:.1f} s, all after {whole:.1f} s", flush=True)
-        # Each run may come as far as a share of the work that lets all kills fall before the end.
-        share = (whole - start_up) / given.kills
-        rows = []
-        while sum(row["end"] == "killed" for row in rows) < given.kills:
-            rows.append(killed_once(suite, folder / "killed", draw.uniform(0, start_up + 1.5 * share)))
+        share, each = units // given.kills, (whole - start_up) / units
+        rows: list[dict[str, object]] = []
+        for number in range(given.kills):
+            target = draw.randint(0, share)
+            delay = draw.uniform(0, 2 * each) if target else draw.uniform(0, start_up)
+            if number + 1 == given.kills:
+                target, delay = units - finished_units(folder / "killed"), draw.uniform(0, 0.05)
+            rows.append(killed_once(suite, folder / "killed", target, delay))
             print(f"kill {len(rows)}: {rows[-1]}", flush=True)
-            if rows[-1]["end"] != "killed":
-                break
         last = started(suite, folder / "killed")
         _, error = last.communicate()
         if last.returncode:

@@ -59,3 +59,7 @@ def picky() -> PixelModel:
 
 def sure() -> PixelModel:
     return _wrapped(nn.Sequential(Little(), nn.Softmax(1)))
+
+
+def broken() -> PixelModel:
+    raise KeyError("no such layer")

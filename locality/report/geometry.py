@@ -242,11 +242,10 @@ def _arrow(panel: Axes, start: Vector, end: Vector, colour: str) -> None:
 
 def _write(panel: Axes, place: Vector, text: str, side: Vector, colour: str, far: float) -> None:
     """A name `far` points from a place, on the given side of it."""
-    offset = (far * side[0], far * side[1])
     panel.annotate(
         text,
         (place[0], place[1]),
-        offset,
+        (far * side[0], far * side[1]),
         textcoords="offset points",
         ha="center",
         va="center",
@@ -261,8 +260,7 @@ def _free_side(place: Vector, others: Sequence[Vector]) -> Vector:
     turns = np.linspace(0, 2 * np.pi, 36, endpoint=False)
     sides = np.stack([np.cos(turns), np.sin(turns)], axis=1)
     towards = np.stack([_unit(other - place) for other in others], axis=1)
-    found: Vector = sides[(sides @ towards).max(1).argmin()]
-    return found
+    return np.asarray(sides[(sides @ towards).max(1).argmin()])
 
 
 def _near_edge(place: Vector, along: Vector) -> Vector:
@@ -273,8 +271,7 @@ def _near_edge(place: Vector, along: Vector) -> Vector:
 
 
 def _unit(vector: Vector) -> Vector:
-    found: Vector = vector / np.linalg.norm(vector)
-    return found
+    return np.asarray(vector / np.linalg.norm(vector))
 
 
 def _between(start: Vector, end: Vector) -> NDArray[np.float64]:

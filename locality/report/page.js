@@ -88,14 +88,15 @@
     const context = canvas.getContext("2d");
     const made = context.createImageData(image.width, image.height);
     for (let place = 0; place < values.length; place += 1) {
-      const [red, green, blue] = image.data.slice(4 * place, 4 * place + 3);
-      const paper = 255 - data.faint * (255 - (0.299 * red + 0.587 * green + 0.114 * blue));
+      const start = 4 * place;
+      const grey = 0.299 * image.data[start] + 0.587 * image.data[start + 1] + 0.114 * image.data[start + 2];
+      const paper = 255 - data.faint * (255 - grey);
       const share = Math.min(1, Math.abs(values[place]) / limit);
       const colour = values[place] > 0 ? data.positive : data.negative;
       for (let part = 0; part < 3; part += 1) {
-        made.data[4 * place + part] = Math.round(paper * (1 - share) + colour[part] * share);
+        made.data[start + part] = Math.round(paper * (1 - share) + colour[part] * share);
       }
-      made.data[4 * place + 3] = 255;
+      made.data[start + 3] = 255;
     }
     context.putImageData(made, 0, 0);
   };

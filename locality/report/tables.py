@@ -50,7 +50,9 @@ def overview_table(results: Results) -> Table:
         raise NotMeasuredError("locality was not measured")
     budgets = sorted({budget for _, budget in found.robust})
     columns = [*MODEL_COLUMNS, Column("accuracy", "accuracy")]
-    columns += [Column(f"under {budget}", f"robust {budget}") for budget in budgets]
+    columns += [
+        Column(f"under {budget}", f"robust {budget.attack} {budget.norm} {budget.epsilon:.4g}") for budget in budgets
+    ]
     columns += [Column(f"F1 {method}", f"f1 {method}") for method in found.methods]
     rows = []
     for model in found.models:

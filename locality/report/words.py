@@ -13,6 +13,7 @@ from locality.runner.results import Results
 from locality.scores.statistics import correlation
 
 SURE = 0.05  # p below which a trend is called one
+NAMED = 3  # models named in a sentence
 
 
 def sentences(results: Results) -> list[str]:
@@ -28,6 +29,7 @@ def sentences(results: Results) -> list[str]:
     methods = panel_methods(found.methods)
     said = [_extent(results, found)]
     said += _twins(results, found, methods)
+    said += _better_than_chance(found, methods)
     said += _accuracy_trend(found, methods)
     said += _robustness_trend(found, methods)
     said += _floor(found, methods)
@@ -69,6 +71,32 @@ def _twins(results: Results, found: Measured, methods: Sequence[str]) -> list[st
                 f"(in {_sure(f1)} the 95 % interval of the difference is above 0); higher lift in {_rising(lift)}."
             )
     return said
+
+
+def _better_than_chance(found: Measured, methods: Sequence[str]) -> list[str]:
+    """Which models put more on the object than the same values shuffled would; a random one is not asked."""
+    words = []
+    for method in methods:
+        trained = [
+            model for model in found.models if model.kind != "random" and (model.name, method, "lift") in found.scores
+        ]
+        blind = [model.name for model in trained if not found.scores[model.name, method, "lift"].low > 0]
+        if trained:
+            named = [_with_accuracy(found, name) for name in blind[:NAMED]]
+            if len(blind) > NAMED:
+                named.append(f"{len(blind) - NAMED} more")
+            rest = f", not {_list(named)}" if named else ""
+            words.append(f"{method} for {len(trained) - len(blind)} of {_count(len(trained), 'model')}{rest}")
+    if not words:
+        return []
+    return [
+        f"More attribution lies in the box than chance would put there (lift above 0, 95 % interval): {'; '.join(words)}."
+    ]
+
+
+def _with_accuracy(found: Measured, name: str) -> str:
+    accuracy = found.accuracy.get(name)
+    return f"{name} (accuracy {accuracy.mean:.1%})" if accuracy is not None and accuracy.used else name
 
 
 def _accuracy_trend(found: Measured, methods: Sequence[str]) -> list[str]:
@@ -129,11 +157,10 @@ def _boundary(found: Measured) -> list[str]:
             ratios.append(far.mean / near.mean)
     if not ratios:
         return []
-    middle = (
-        f"{float(np.median(ratios)):.1f} times as far as in" if len(ratios) > 1 else f"{ratios[0]:.1f} times as far as in"
-    )
-    many = "their standard twins (median of the pairs)" if len(ratios) > 1 else "its standard twin"
-    return [f"In robust models the decision boundary is {middle} {many}."]
+    times = f"{float(np.median(ratios)):.1f} times as far as in"
+    if len(ratios) == 1:
+        return [f"In the robust model the decision boundary is {times} its standard twin."]
+    return [f"In robust models the decision boundary is {times} their standard twins (median of {len(ratios)} pairs)."]
 
 
 def _similarity(results: Results, found: Measured) -> list[str]:

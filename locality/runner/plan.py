@@ -136,8 +136,9 @@ def make_plan(
             continue  # told already
         try:
             models.append(_opened(suite, choice, download, broken_data))
-        except (ValueError, OSError, ImportError) as error:
-            found.append(f"{choice.name}: {error}")
+        except Exception as error:  # a factory of the user's may raise anything
+            kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
+            found.append(f"{choice.name}: {kind}{error}")
     if found:
         raise SuiteError(suite.name, tuple(dict.fromkeys(found)))
     loaded.cache_clear()
@@ -152,6 +153,7 @@ def make_plan(
     return Plan(suite, planned, tuple(units), device, versions, hashes)
 
 
+@functools.cache
 def installed_versions() -> tuple[tuple[str, str], ...]:
     """The versions that numbers depend on; another one measures anew."""
     return tuple((name, version(name)) for name in (*PACKAGES, "pyautoattack"))

@@ -52,7 +52,7 @@ class Browser:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.address + path, data, {"Content-Type": "application/json"}, method=method)
         try:
-            with DIRECT.open(request, timeout=60) as answer:
+            with DIRECT.open(request, timeout=120) as answer:
                 return json.load(answer)["value"]
         except urllib.error.HTTPError as error:
             raise AssertionError(error.read().decode()) from None
@@ -64,7 +64,7 @@ class Browser:
         """The value that a script returns."""
         return self.call("/execute/sync", {"script": script, "args": list(arguments)})
 
-    def wait(self, script: str, seconds: float = 20) -> Any:
+    def wait(self, script: str, seconds: float = 60) -> Any:
         """The script's value as soon as it is true."""
         end = time.monotonic() + seconds
         while not (found := self.run(script)):
@@ -123,7 +123,7 @@ def browser(folder: Path) -> Iterator[Browser]:
 
 
 def _wait_for(root: str) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while True:
         try:
             if Browser(root).call("/status")["ready"]:

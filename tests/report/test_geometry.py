@@ -35,6 +35,11 @@ def test_the_point_across_is_the_nearest_of_a_fine_lattice() -> None:
     assert distance == pytest.approx(nearest, abs=0.004)
 
 
+def test_the_logits_are_opposite_so_that_gradients_are_normal_to_the_boundary() -> None:
+    logits = found().net(torch.rand(50, 1, 1, 2, generator=torch.Generator().manual_seed(0)))
+    assert torch.equal(logits[:, 0], -logits[:, 1])
+
+
 def test_the_four_vectors_are_gradients_and_means_of_gradients() -> None:
     one = found()
     assert one.normals["SM"] == pytest.approx(gradient(one.point), rel=1e-4)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from report.made_up_results import MODELS, made_up_results, nothing_measured, small_results
 
+from locality.report.measures import measured
 from locality.report.words import sentences
 from locality.runner.results import Results
 from locality.runner.summary import compared
@@ -81,7 +82,7 @@ def test_the_floor_the_boundary_and_the_similarity() -> None:
     [floor] = said(results, "Standard models whose F1")
     assert "of 2 for SM" in floor
     [boundary] = said(results, "In robust models the decision boundary")
-    assert "(median of the pairs)" in boundary
+    assert "(median of 3 pairs)" in boundary
     [alike] = said(results, "Maps and their boundary-based")
     assert "SM–BSM in 3 of 3 pairs" in alike
     flipped = results.similarity.copy()
@@ -97,6 +98,31 @@ def test_the_sanity_check_is_told_by_its_last_step() -> None:
     for method in ("SM", "IG", "BIG"):
         mean = last[last["method"] == method]["spearman"].mean()
         assert f"{method} {mean:.2f}".replace("-", "−") in sentence
+
+
+def test_models_that_are_no_better_than_chance_are_named_with_their_accuracy() -> None:
+    results = small_results()
+    found = measured(results)
+    [sentence] = said(results, "More attribution lies in the box")
+    trained = [model.name for model in found.models if model.kind != "random"]
+    for method in ("SM", "IG", "BIG"):
+        blind = [name for name in trained if not found.scores[name, method, "lift"].low > 0]
+        part = sentence.partition(f"{method} for ")[2].partition(";")[0]
+        assert part.startswith(f"{5 - len(blind)} of 5 models")
+        for name in trained:
+            assert (f"{name} (accuracy {found.accuracy[name].mean:.1%})" in part) == (name in blind)
+    assert "not tiny_" in sentence
+    assert "random" not in sentence
+    many = made_up_results(8, 0, tuple(replace(model, f1=(0.1, 0.1, 0.1)) for model in MODELS))
+    [sentence] = said(many, "More attribution lies in the box")
+    assert "SM for 0 of 10 models, not tiny_squeeze (accuracy " in sentence
+    assert " and 7 more; IG" in sentence
+
+
+def test_one_pair_is_told_in_the_singular() -> None:
+    models = tuple(model for model in MODELS if model.family == "VGG")
+    [sentence] = said(made_up_results(12, 0, models), "In the robust model the decision boundary is ")
+    assert sentence.endswith(" times as far as in its standard twin.")
 
 
 def test_faults_are_mentioned() -> None:

@@ -297,7 +297,7 @@ def test_a_changed_setting_never_reuses_a_row(
 
 def test_versions_and_devices_are_part_of_the_key(monkeypatch: pytest.MonkeyPatch, small_keys: dict[str, set[str]]) -> None:
     assert not {unit.key for unit in make_plan(SMALL, device="cuda").units} & set().union(*small_keys.values())
-    monkeypatch.setattr("locality.runner.plan.version", lambda name: "0.0")
+    monkeypatch.setattr("locality.runner.plan.installed_versions", lambda: (("locality", "0.0"),))
     assert not {unit.key for unit in make_plan(SMALL).units} & set().union(*small_keys.values())
 
 

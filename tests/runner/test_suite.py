@@ -127,16 +127,18 @@ def test_suites_that_ship(name: str) -> None:
 
 
 def test_the_plan_tells_what_only_opening_shows(tmp_path: Path) -> None:
-    text = 'models = ["vgg16", "suite_models:nobody", "suite_models:steady"]\ndata = "imagenet:/nowhere"'
+    models = '["vgg16", "suite_models:nobody", "suite_models:broken", "suite_models:steady"]'
+    text = f'models = {models}\ndata = "imagenet:/nowhere"'
     draft = draft_suite(written(tmp_path, text))
     assert draft.suite is not None
     with pytest.raises(SuiteError) as caught:
         make_plan(draft.suite, draft.problems)
     problems = caught.value.problems
-    assert len(problems) == 3  # one for each: the data is not told again for every model
+    assert len(problems) == 4  # one for each: the data is not told again for every model
     assert "vgg16-397923af.pth" in problems[0]
     assert problems[1].startswith("data: ")
     assert "nobody" in problems[2]
+    assert "no such layer" in problems[3]
 
 
 def planned(suite: Suite) -> list[dict[str, object]]:
