@@ -80,8 +80,7 @@ def test_a_relu_net_in_two_dimensions_by_brute_force() -> None:
     edge = find_boundary(net, chosen[kept].view(-1, 1, 1, 2), search="thorough")
     assert edge.found.all()
     ratio = edge.distance / nearest[kept]
-    assert (ratio <= 1.01).float().mean() > 0.95
-    assert ratio.max() < 1.03  # one image's nearest point is a corner between two facets
+    assert ratio.max() <= 1.01  # also where the nearest point is a corner between two facets
     assert (edge.distance >= nearest[kept] * 0.98 - 0.0013).all()  # a grid's diagonal is 0.00177
     fast = find_boundary(net, chosen[kept].view(-1, 1, 1, 2))
     assert (fast.distance / nearest[kept]).median() < 1.01
