@@ -27,7 +27,7 @@ MODEL_COLUMNS = (
 )
 # One row per model × image × budget: accuracy under attack.
 ROBUST_COLUMNS = ("model", "image_id", "attack", "norm", "epsilon", "clean", "robust")
-# One row per model × image × pair of methods, "SM–BSM", "IG–BIG" and "IG–BIG integral".
+# One row per model × image × pair of methods, "SM-BSM", "IG-BIG" and "IG-BIG integral".
 SIMILARITY_COLUMNS = ("model", "image_id", "pair", "l2", "cosine", "unit_l2")
 # One row per model × image × method × noise.
 FAITHFULNESS_COLUMNS = ("model", "image_id", "method", "noise", "raw", "normalised", "scaled", "error", "gap")

@@ -17,6 +17,7 @@ SCRIPTS = Path(__file__).parents[2] / "figures"
 FROM_RESULTS = [name for name in FIGURES if name != "2.3"]  # the other one computes its own network
 
 
+@pytest.mark.slow
 def test_every_figure_is_drawn_from_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(STYLE, "savefig.dpi", 90)  # quicker
     drawn = draw_figures(small_results(), tmp_path, FROM_RESULTS, ("png",))
@@ -56,6 +57,7 @@ def test_every_figure_has_a_short_script() -> None:
         assert call.args[0].value == name
 
 
+@pytest.mark.slow
 def test_a_script_reads_results_and_writes_both_files(tmp_path: Path) -> None:
     folder = write_results(small_results(), tmp_path / "results")
     command = [sys.executable, str(SCRIPTS / "fig3_2.py"), str(folder), "--out", str(tmp_path / "drawn")]
