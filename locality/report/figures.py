@@ -49,7 +49,7 @@ FIGURES: dict[str, Drawing] = {
         "The geometry of SM, BSM, IG and BIG",
         "Computed on a ReLU network of two inputs. Left: SM leads to the line H₁ that its own polytope suggests, BSM to the "
         "nearest real boundary, H₂. Right: IG averages over the polytopes between black and x, BIG over those near x. The "
-        "network (one of twelve seeds) and x (where SM misses most) were picked to show this; means are over the whole view.",
+        "network (one of twelve seeds) and x (where SM misses most) were picked to show this; means are over the view.",
         lambda results: geometry_figure(),
     ),
     "2.4": Drawing(
