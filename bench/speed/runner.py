@@ -38,7 +38,7 @@ from locality.runner.unit import measure
 from locality.zoo.load import load_model
 
 MODEL = "shapes_cnn"
-BLOCK = 16
+BLOCK = 32
 METHODS = ("SM", "IG", "BIG")
 
 

@@ -2,7 +2,8 @@
 
 pyautoattack reseeds the global generators for every batch, adds to the gradients of a model's parameters (FAB), and asks
 `sys.settrace` for a look at the model. Here its attacks see a module without parameters, within generators that are
-restored, and the settings are those that its own `AutoAttack` gives them.
+restored, and the settings are those that its own `AutoAttack` gives them. APGD treats each image by itself, so the network
+is not asked again about an image that is broken: a standard model costs a tenth of the gradients, and the rest are the same.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from locality.boundary.bisect import rows
 from locality.boundary.foolbox_backend import FoolboxBridge
 from locality.model_calls import Calls
 from locality.robustness.attacks import Loss, Norm, pgd
 
 Note = Callable[[str], None]  # takes a sentence to warn of and to remember
+Holds = Callable[[Tensor], Tensor]  # N predictions ↦ N bool: those that leave the image unbroken
 
 # Attack by name → what runs on the images that are still classified correctly, in this order.
 SUITES: dict[str, tuple[str, ...]] = {
@@ -78,24 +81,65 @@ def check_sizes(attacks: tuple[str, ...], threat: Threat, images: Tensor) -> Non
         )
 
 
-def attacked(calls: Calls, name: str, images: Tensor, labels: Tensor, threat: Threat, note: Note) -> Tensor:
-    """What the attack `name` makes of the images, whose predictions are `labels`; any point of the ball where it fails."""
+def attacked(
+    calls: Calls, name: str, images: Tensor, labels: Tensor, threat: Threat, note: Note, holds: Holds | None = None
+) -> Tensor:
+    """What the attack `name` makes of the images, whose predictions are `labels`; any point of the ball where it fails.
+
+    `holds` says which predictions of the images leave them unbroken; only `labels` do if it is not given.
+    """
     if name in LOSS_OF_PGD:
         return pgd(calls, images, labels, threat.epsilon, threat.norm, loss=LOSS_OF_PGD[name], seed=threat.seed)
-    attack = _attack(calls, name, images, threat, note)
+    untargeted = name in ("apgd-ce", "apgd-dlr")
+    bridge = UnbrokenBridge(calls, images, holds or labels.eq) if untargeted else FoolboxBridge(calls)
+    attack = _attack(bridge, name, images, threat, note)
     # It seeds torch's generators on all devices, so all that are in use are restored.
     cuda = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices=cuda), torch.no_grad():
-        points: Tensor = attack.perturb(images, labels)
-    return points.detach()
+        points: Tensor = attack.perturb(images, labels).detach()
+    if isinstance(bridge, UnbrokenBridge):
+        points = torch.where(rows(bridge.broken), bridge.points, points)
+    return points
 
 
-def _attack(calls: Calls, name: str, images: Tensor, threat: Threat, note: Note) -> Any:
+class UnbrokenBridge(FoolboxBridge):
+    """The model, asked only about images that no step of the attack has broken yet; `points` are those that broke them.
+
+    A broken image keeps its last logits and gets a gradient of zero. The attack must ask about all images at every step, in
+    their order, and treat each by itself.
+    """
+
+    def __init__(self, calls: Calls, images: Tensor, holds: Holds) -> None:
+        super().__init__(calls)
+        self.holds = holds
+        self.points = images.clone()
+        self.broken = torch.zeros(len(images), dtype=torch.bool, device=images.device)
+        self.seen: Tensor | None = None  # N×K, the logits last given
+
+    def forward(self, images: Tensor) -> Tensor:
+        if not (images.requires_grad and torch.is_grad_enabled()) or len(images) != len(self.broken):
+            return super().forward(images)
+        left = ~self.broken
+        if self.seen is None:
+            logits = super().forward(images)
+        else:
+            # The term of zeros joins the graph to all images, also where none is left.
+            logits = self.seen + 0 * images.flatten(1)[:, :1]
+            if left.any():
+                logits = logits.index_put((left.nonzero()[:, 0],), super().forward(images[left]))
+        self.seen = logits.detach()
+        new = left & ~self.holds(self.seen.argmax(dim=1))
+        self.points[new] = images.detach()[new]
+        self.broken |= new
+        return logits
+
+
+def _attack(bridge: FoolboxBridge, name: str, images: Tensor, threat: Threat, note: Note) -> Any:
     """One of pyautoattack's attacks, with the settings of its standard version."""
     from pyautoattack import AutoAttack  # type: ignore[import-untyped]
 
     suite = AutoAttack(
-        FoolboxBridge(calls),
+        bridge,
         norm=NAME_OF_NORM[threat.norm],
         eps=threat.epsilon,
         seed=threat.seed,
@@ -108,6 +152,6 @@ def _attack(calls: Calls, name: str, images: Tensor, threat: Threat, note: Note)
         attack.loss = name.removeprefix("apgd-")
     attack.targeted = name == "fab-t"
     attack.n_restarts = 1  # the custom version keeps 5
-    attack.n_target_classes = min(TARGETS, calls.logits(images[:1]).shape[1] - 1)
+    attack.n_target_classes = min(TARGETS, bridge.calls.logits(images[:1]).shape[1] - 1)
     attack.logger = SimpleNamespace(warning=lambda message: note(ZERO_GRADIENTS))
     return attack

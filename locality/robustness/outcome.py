@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -77,15 +78,21 @@ def attack_part(calls: Calls, part: Part, predictions: Tensor, attacks: tuple[st
         if len(left) == 0:
             break
         images = part.images[left]
+        accepted = tuple(part.accepted[place] for place in left.tolist())
         try:
             points = attacked(
-                calls, name, images, predictions[left], threat, lambda sentence: notes.update({sentence: None})
+                calls,
+                name,
+                images,
+                predictions[left],
+                threat,
+                lambda sentence: notes.update({sentence: None}),
+                functools.partial(correct, accepted=accepted),
             )
         except (RuntimeError, MemoryError) as error:
             if not any(words in str(error).lower() for words in OUT_OF_MEMORY):
                 raise
             raise ValueError(f"`batch_size` must fit into memory, got {len(part.images)}: pass a smaller one") from error
-        accepted = tuple(part.accepted[place] for place in left.tolist())
         fooled = ~correct(calls.logits(points).argmax(dim=1), accepted) & _allowed(points, images, threat)
         broken_by[left[fooled]] = number
         left = left[~fooled]

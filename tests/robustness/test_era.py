@@ -332,7 +332,7 @@ def test_two_classes_say_what_runs() -> None:
 def test_square_breaking_more_is_a_doubt(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     other = case.images[(case.labels != case.labels[0]).nonzero()[0, 0]]
 
-    def scripted(calls: Any, name: str, images: Tensor, labels: Tensor, threat: Threat, note: Any) -> Tensor:
+    def scripted(calls: Any, name: str, images: Tensor, labels: Tensor, threat: Threat, note: Any, holds: Any) -> Tensor:
         return other.expand_as(images) if name == "square" else images
 
     monkeypatch.setattr(outcome, "attacked", scripted)
