@@ -12,5 +12,7 @@ from locality.report.palette import write_figure
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("figures/rendered"), help="folder for the PNG and the PDF")
-    for path in write_figure(geometry_figure(), parser.parse_args().out, "fig2_3"):
+    parser.add_argument("--width", choices=["page", "column"], default="page", help="of a paper")
+    given = parser.parse_args()
+    for path in write_figure(geometry_figure(width=given.width), given.out, "fig2_3"):
         print(path)

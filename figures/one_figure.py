@@ -13,6 +13,7 @@ def main(name: str, description: str | None, results: str = "bench/results/tiny"
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", nargs="?", default=results, help="folder that `locality bench` wrote")
     parser.add_argument("--out", type=Path, default=Path("figures/rendered"), help="folder for the PNG and the PDF")
+    parser.add_argument("--width", choices=["page", "column"], default="page", help="of a paper")
     given = parser.parse_args()
-    for path in draw_figures(read_results(given.results), given.out, [name]).files[name]:
+    for path in draw_figures(read_results(given.results), given.out, [name], width=given.width).files[name]:
         print(path)

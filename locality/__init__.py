@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from locality.data.preprocess import fit as fit
     from locality.data.preprocess import flip as flip
     from locality.data.preprocess import resize as resize
+    from locality.report.explanation import explain_image as explain_image
     from locality.robustness.era import robust_accuracy as robust_accuracy
     from locality.runner.evaluate import evaluate as evaluate
     from locality.scores.faithfulness import faithfulness as faithfulness
@@ -72,6 +73,7 @@ _HOMES = {
     "sanity_check": "locality.scores.sanity",
     "similarity": "locality.scores.similarity",
     "robust_accuracy": "locality.robustness.era",
+    "explain_image": "locality.report.explanation",
     "box_mask": "locality.data.boxes",
     "box_share": "locality.data.boxes",
     "ImageDataset": "locality.data.dataset",

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 Model = Callable[[Tensor], Tensor]
 Bounds = tuple[float, float] | None
+Limits = tuple[float, float]
 Objective = Callable[..., Tensor]  # N×K logits and what goes with them ↦ N numbers
 
 # Pixels that go through a network at once. On CPUs larger chunks fall out of the caches (bench/speed/attribution.py shows by
@@ -48,13 +49,21 @@ def check_images(images: Tensor, bounds: Bounds = (0.0, 1.0)) -> None:
         )
 
 
-def check_target(target: Tensor, classes: int) -> None:
+def check_target(target: Tensor, classes: int, name: str = "target") -> None:
     """Raise unless every class index is below the number of logits."""
     if target.numel() and (int(target.min()) < 0 or int(target.max()) >= classes):
         raise ValueError(
-            f"`target` must be a class from 0 to {classes - 1}, got {int(target.min())} to {int(target.max())}: "
+            f"`{name}` must be a class from 0 to {classes - 1}, got {int(target.min())} to {int(target.max())}: "
             "labels must index the model's logits"
         )
+
+
+def check_labels(labels: object, images: int) -> Tensor:
+    """The labels, if they are whole numbers, one an image; else an error."""
+    if isinstance(labels, Tensor) and labels.shape == (images,) and not labels.is_floating_point():
+        return labels.long()
+    got = f"{labels.dtype} of shape {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
+    raise ValueError(f"`labels` must be a tensor of {images} whole class numbers, one an image, got {got}")
 
 
 def image_seeds(images: Tensor, seed: int) -> list[int]:
@@ -72,6 +81,7 @@ class Calls:
 
     run: Model  # images of any dtype ↦ float32 logits, with gradients where the images ask for them
     chunk: int
+    limits: Limits = (0.0, 1.0)  # what pixels may be
     forwards: int = 0
     gradients: int = 0
     _warned: set[str] = field(default_factory=set)
@@ -120,7 +130,7 @@ class Calls:
                     raise
                 self.chunk = max(1, self.chunk // 2)
                 continue
-            start += self.chunk if len(pieces[-1][0]) == self.chunk else len(pieces[-1][0])
+            start += len(pieces[-1][0])
         return tuple(torch.cat(column) for column in zip(*pieces, strict=True))
 
     def _checked(self, logits: object, images: int) -> Tensor:
@@ -135,7 +145,9 @@ class Calls:
         seen = logits.detach()
         if not torch.isfinite(seen).all():
             raise ValueError("`model` must return finite logits, got nan or inf: check its weights and its input range")
-        if seen.numel() > 2 and bool((seen >= 0).all()) and bool(((seen.sum(1) - 1).abs() < 1e-4).all()):
+        # Half-precision probabilities sum to 1 but for their own rounding.
+        rounding = 1e-4 if seen.dtype == torch.float32 else 4 * torch.finfo(seen.dtype).eps
+        if seen.numel() > 2 and bool((seen >= 0).all()) and bool(((seen.float().sum(1) - 1).abs() < rounding).all()):
             self.warn(
                 "`model` returns probabilities (rows sum to 1), not logits: remove its softmax, gradients vanish behind it"
             )
@@ -149,19 +161,22 @@ class Calls:
 
 
 @contextmanager
-def calling(model: Model, images: Tensor, chunk: int | None = None) -> Iterator[Calls]:
-    """The model ready to be asked about images like `images`; everything is as before when the block ends."""
+def calling(model: Model, images: Tensor, chunk: int | None = None, bounds: Bounds = (0.0, 1.0)) -> Iterator[Calls]:
+    """The model ready to be asked about images like `images`; everything is as before when the block ends.
+
+    Inference mode is left for as long: it knows no gradients.
+    """
     module = model if isinstance(model, nn.Module) else None
     _check_device(module, images)
     modes = {} if module is None else {part: part.training for part in module.modules()}
     devices = [images.device] if images.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
+    with torch.inference_mode(False), torch.random.fork_rng(devices=devices):
         try:
             if module is not None:
                 module.eval()
             pixels = CHUNK_PIXELS.get(images.device.type, CHUNK_PIXELS_ELSEWHERE)
             size = chunk or max(1, pixels // (images.shape[-1] * images.shape[-2]))
-            yield Calls(_runner(model, module, images), size)
+            yield Calls(_runner(model, module, images), size, (-math.inf, math.inf) if bounds is None else bounds)
         finally:
             for part, mode in modes.items():
                 part.training = mode

@@ -25,6 +25,7 @@ def boundary_for(
     search: SearchName,
     seed: int,
     bounds: Bounds,
+    chunk: int | None = None,
     **options: Any,
 ) -> Boundary:
     """The boundary points given, or those that the search finds."""
@@ -32,7 +33,7 @@ def boundary_for(
         return boundary
     if isinstance(model, Calls):
         raise ValueError("`boundary` must be given where `model` is a Calls: the search opens the model itself")
-    return find_boundary(model, images, search=search, seed=seed, bounds=bounds, **options)
+    return find_boundary(model, images, search=search, seed=seed, bounds=bounds, chunk=chunk, **options)
 
 
 def defined_rows(boundary: Boundary, images: Tensor, on_missing: OnMissing) -> tuple[Tensor, Tensor]:

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import captum.attr  # type: ignore[import-untyped]
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from locality.attribution.captum_style import Inputs, as_given, one_tensor
 from locality.attribution.preparation import UNIT, Target, class_indices, evaluation, opened
+from locality.boundary.foolbox_backend import own_randomness
 from locality.model_calls import Bounds, Model, image_seeds
 
 Arguments = Callable[[Tensor], dict[str, Any]]  # images ↦ keyword arguments of `attribute`
@@ -146,15 +146,12 @@ class CaptumMethod:
             size = 1 if self.defaults.random else calls.chunk
             explainer = self._explainer()
             maps = []
-            with quiet(), kept_numpy_state():
+            with quiet():
                 for start in range(0, len(pixels), size):
                     part = pixels[start : start + size].clone().requires_grad_()
-                    if self.defaults.random:
-                        (number,) = image_seeds(part, self.seed)
-                        torch.manual_seed(number)  # inside `opened`, which gives the caller's state back
-                        np.random.seed(number % 2**32)  # GradientShap draws from numpy's global state
-                    arguments = self.defaults.arguments(part.detach()) | self.arguments | overrides
-                    maps.append(self._maps(explainer, part, chosen[start : start + size], arguments))
+                    with own_randomness(image_seeds(part[:1], self.seed)[0], part.device):
+                        arguments = self.defaults.arguments(part.detach()) | self.arguments | overrides
+                        maps.append(self._maps(explainer, part, chosen[start : start + size], arguments))
         return as_given(torch.cat(maps), inputs)
 
     def _explainer(self) -> Any:
@@ -220,13 +217,3 @@ def quiet() -> Iterator[None]:
         for text in KNOWN_WARNINGS:
             warnings.filterwarnings("ignore", message=text)
         yield
-
-
-@contextmanager
-def kept_numpy_state() -> Iterator[None]:
-    """numpy's global random state as it was when the block ends."""
-    state = np.random.get_state()
-    try:
-        yield
-    finally:
-        np.random.set_state(state)

@@ -187,7 +187,9 @@ class BIG(PathAttribution):
         additional_forward_args: object = None,
     ) -> WithDelta:
         images = one_tensor(inputs, additional_forward_args)
-        edge = boundary_for(self.forward_func, images, boundary, self.search, self.seed, self.bounds, **self.options)
+        edge = boundary_for(
+            self.forward_func, images, boundary, self.search, self.seed, self.bounds, internal_batch_size, **self.options
+        )
         found = signed_boundary_integrated_gradients(
             self.forward_func,
             images,

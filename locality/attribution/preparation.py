@@ -33,11 +33,12 @@ def opened(model: Model | Calls, images: Tensor, bounds: Bounds, chunk: int | No
     """The model ready to be asked, and a working copy of the images; a `Calls` goes on counting where it was."""
     check_images(images, bounds)
     # Sums of half-precision gradients lose digits, so the work is done in float32 at least.
-    copy = images.detach().to(torch.promote_types(images.dtype, torch.float32), copy=True)
+    with torch.inference_mode(False):  # or the copy could not be differentiated
+        copy = images.detach().to(torch.promote_types(images.dtype, torch.float32), copy=True)
     if isinstance(model, Calls):
         yield model, copy
     else:
-        with calling(model, copy, chunk) as calls:
+        with calling(model, copy, chunk, bounds) as calls:
             yield calls, copy
 
 

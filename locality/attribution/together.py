@@ -57,11 +57,11 @@ def attribute_all(
     ([0.0, 2.0], [0.0, 1.0])
     """
     wanted = list(dict.fromkeys(methods))
-    others = other_methods(wanted, model)
+    others = other_methods(wanted, model, seed, bounds)
     path = path_points(rule, points)
     with opened(model, images, bounds, chunk) as (calls, pixels):
         bordering = {"BSM", "BIG"} & set(wanted)
-        edge = boundary_for(model, pixels, boundary, search, seed, bounds, **options) if bordering else None
+        edge = boundary_for(model, pixels, boundary, search, seed, bounds, chunk, **options) if bordering else None
         gradient = bool({"SM", "InputXGradient"} & set(wanted)) or (
             bool({"IG", "BIG"} & set(wanted)) and uses_end(path, 1.0)
         )
@@ -94,7 +94,9 @@ def attribute_all(
     return {name: found[name] for name in wanted}
 
 
-def other_methods(wanted: Sequence[str], model: Model | Calls) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
+def other_methods(
+    wanted: Sequence[str], model: Model | Calls, seed: int, bounds: Bounds
+) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
     """The methods that are not ours, ready to be asked; unknown names fail here, before any work is done."""
     from locality.attribution import method  # here, because the table there is made of this file's neighbours
 
@@ -105,5 +107,6 @@ def other_methods(wanted: Sequence[str], model: Model | Calls) -> dict[str, Call
             continue
         if isinstance(model, Calls):
             raise ValueError(f"`methods` must be locality's own where `model` is a Calls, got {name!r}: pass the model")
-        found[name] = factory(model).attribute
+        options = {"seed": seed, "bounds": bounds} if name.startswith("captum:") else {}  # a user's own may know neither
+        found[name] = factory(model, **options).attribute
     return found

@@ -15,7 +15,7 @@ from locality.boundary.fast import fast_search, offset_length
 from locality.boundary.foolbox_backend import foolbox_search
 from locality.boundary.paper import paper_search
 from locality.boundary.thorough import thorough_search
-from locality.model_calls import Bounds, Calls, Model, calling, check_images, check_target, image_seeds
+from locality.model_calls import Bounds, Calls, Model, calling, check_images, check_labels, check_target, image_seeds
 from locality.types import Boundary
 
 Norm = Literal["l2", "linf"]
@@ -45,7 +45,7 @@ SEARCHES: dict[str, Callable[..., Tensor]] = {
     "paper": paper_search,
     "autopgd": autopgd_search,
 }
-ANY_NORM = ("fast", "thorough")
+LIMITLESS = ("fast", "thorough")  # take any norm and any range of pixels
 
 
 def find_boundary(
@@ -63,7 +63,8 @@ def find_boundary(
     """The nearest found points with another prediction, each bisected onto the boundary and checked by a forward pass.
 
     The class left is the predicted one. Where `labels` is given and differs from the prediction, the image is across
-    already: distance 0. `search` is a name in SEARCHES, `foolbox:NAME`, or a function like those; `options` go to it.
+    already: distance 0. Points keep within `bounds` (None: anywhere). `search` is a name in SEARCHES, `foolbox:NAME`, or a
+    function like those; `options` go to it.
     `progress(done, total)` is called as images are finished.
 
     >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2, bias=False))
@@ -74,11 +75,13 @@ def find_boundary(
     (0.424, 1)
     """
     check_images(images, bounds)
-    run = _search(search, norm)
+    run = _search(search, norm, bounds)
+    if labels is not None:
+        check_labels(labels, len(images))
     pieces = []
-    with calling(model, images, chunk) as calls:
+    with calling(model, images, chunk, bounds) as calls:
         for start in range(0, len(images), BLOCK):
-            block = images[start : start + BLOCK].detach().float()
+            block = images[start : start + BLOCK].detach().to(torch.float32, copy=True)
             given = None if labels is None else labels[start : start + BLOCK].to(images.device)
 
             def report(done: int, total: int, start: int = start) -> None:
@@ -104,12 +107,12 @@ def _block(
     logits = calls.logits(images)
     predicted = logits.argmax(dim=1)
     labels = predicted if labels is None else labels.long()
-    check_target(labels, logits.shape[1])
+    check_target(labels, logits.shape[1], "labels")
     points, candidates = images.clone(), images.clone()
     inside = labels == predicted
     if inside.any():
         kept = [seed for seed, wanted in zip(seeds, inside.tolist(), strict=True) if wanted]
-        candidates[inside] = run(calls, images[inside], labels[inside], norm, kept, progress, **options).clamp(0, 1)
+        candidates[inside] = run(calls, images[inside], labels[inside], norm, kept, progress, **options).clamp(*calls.limits)
         points[inside] = bisect(calls, images[inside], candidates[inside], labels[inside], image_logits=logits[inside])
     # The class reached and the boundary's normal come with one gradient; what it shows is what counts as found.
     reached, normal = calls.gradient(points, margin, labels)
@@ -126,7 +129,8 @@ def _block(
         calls.warn("`model` has gradients of exactly 0: its logits do not change around these images, no boundary was found")
     offset = points - images
     distance = torch.where(found, offset_length(offset, norm), torch.inf)
-    return points, distance, found, labels, crossed_to, _optimality(offset, normal, norm)
+    optimality = torch.where(found, _optimality(offset, normal, norm), torch.nan)
+    return points, distance, found, labels, crossed_to, optimality
 
 
 def _optimality(offset: Tensor, normal: Tensor, norm: Norm) -> Tensor:
@@ -136,17 +140,19 @@ def _optimality(offset: Tensor, normal: Tensor, norm: Norm) -> Tensor:
     return along / (dual * offset_length(offset, norm))
 
 
-def _search(search: str | Callable[..., Tensor], norm: Norm) -> Callable[..., Tensor]:
+def _search(search: str | Callable[..., Tensor], norm: Norm, bounds: Bounds) -> Callable[..., Tensor]:
     if norm not in ("l2", "linf"):
         raise ValueError(f"`norm` must be 'l2' or 'linf', got {norm!r}")
     if callable(search):
         return search
+    if bounds != (0.0, 1.0) and search not in LIMITLESS:
+        raise ValueError(f"`bounds` other than (0, 1) work with {' and '.join(LIMITLESS)}, got search {search!r}")
     if search.startswith("foolbox:"):
         return foolbox_search(search.removeprefix("foolbox:"))
     if search not in SEARCHES:
         near = difflib.get_close_matches(search, SEARCHES, n=1)
         hint = f": did you mean {near[0]!r}?" if near else ""
         raise ValueError(f"`search` must be one of {', '.join(SEARCHES)} or foolbox:NAME, got {search!r}{hint}")
-    if norm == "linf" and search not in ANY_NORM:
-        raise ValueError(f"`norm` 'linf' works with {' and '.join(ANY_NORM)}, got search {search!r}")
+    if norm == "linf" and search not in LIMITLESS:
+        raise ValueError(f"`norm` 'linf' works with {' and '.join(LIMITLESS)}, got search {search!r}")
     return SEARCHES[search]

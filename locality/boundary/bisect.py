@@ -73,13 +73,13 @@ def bisect(
         # A place beside an end of the bracket closes it when that end is right.
         edge = torch.minimum(0.9 * tick[active], (high - low) / 2)
         place = torch.minimum(torch.maximum(place, low + edge), high - edge)
-        logits = calls.logits((images[active] + rows(place) * offset[active]).clamp(0, 1))
+        logits = calls.logits((images[active] + rows(place) * offset[active]).clamp(*calls.limits))
         value = margin(logits, labels[active]) + 1.5 * noise[active]
         crossed = value < 0.5 * noise[active]
         across[active], at_across[active] = torch.where(crossed, place, high), torch.where(crossed, value, at_across[active])
         inside[active], at_inside[active] = torch.where(crossed, low, place), torch.where(crossed, at_inside[active], value)
         last[active], at_last[active], newest[active], at_newest[active] = newest[active], at_newest[active], place, value
-    return (images + rows(across) * offset).clamp(0, 1)
+    return (images + rows(across) * offset).clamp(*calls.limits)
 
 
 def _meets_zero(place: Tensor, value: Tensor, other: Tensor, other_value: Tensor) -> Tensor:

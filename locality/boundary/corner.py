@@ -18,7 +18,7 @@ from torch import Tensor
 
 from locality.boundary.bisect import margin, rows
 from locality.boundary.fast import offset_length, tangent_point
-from locality.model_calls import Calls
+from locality.model_calls import Calls, Limits
 
 KEPT = 3  # older tangents, each as large as the images
 BEYOND = 1e-3  # of the margin at the image: how far beyond the boundary steps aim, so that they come to lie across
@@ -68,7 +68,7 @@ def corner_search(calls: Calls, images: Tensor, labels: Tensor, points: Tensor, 
         shortest[active] = torch.where(better, length, shortest[active])
         found[active] = torch.where(rows(better), images[active] + offset, found[active])
         here = Tangent(value - (gradient * offset).flatten(1).sum(1), gradient)
-        wanted = _step(images[active], offset, value, here, older, scale[active], norm)
+        wanted = _step(images[active], offset, value, here, older, scale[active], norm, calls.limits)
         older = [*older[-KEPT + 1 :], here]
         if step == 0:
             rough = torch.nn.functional.cosine_similarity(offset.flatten(1), wanted.flatten(1)) < SOLVED
@@ -81,11 +81,18 @@ def corner_search(calls: Calls, images: Tensor, labels: Tensor, points: Tensor, 
 
 
 def _step(
-    images: Tensor, offset: Tensor, value: Tensor, here: Tangent, older: list[Tangent], scale: Tensor, norm: str
+    images: Tensor,
+    offset: Tensor,
+    value: Tensor,
+    here: Tangent,
+    older: list[Tangent],
+    scale: Tensor,
+    norm: str,
+    limits: Limits,
 ) -> Tensor:
     """The shortest offset that satisfies the tangent here and the older one it would violate most."""
     aim = BEYOND * scale
-    wanted = tangent_point(images, offset, value + aim, here.gradient, norm)
+    wanted = tangent_point(images, offset, value + aim, here.gradient, norm, limits)
     most, worst = torch.zeros_like(value), here
     for tangent in older:
         violated = tangent.shifted(aim).at(wanted) / tangent.steepness()
@@ -97,11 +104,11 @@ def _step(
     chosen = torch.nonzero((most > 0) & (here.steepness() > FLAT))[:, 0]
     if len(chosen):
         first, second = here.shifted(aim).rows(chosen), worst.shifted(aim).rows(chosen)
-        wanted[chosen] = both_tangents(images[chosen], first, second, norm)
+        wanted[chosen] = both_tangents(images[chosen], first, second, norm, limits)
     return wanted
 
 
-def both_tangents(images: Tensor, first: Tangent, second: Tangent, norm: str) -> Tensor:
+def both_tangents(images: Tensor, first: Tangent, second: Tangent, norm: str, limits: Limits = (0.0, 1.0)) -> Tensor:
     """The shortest offset, pixel limits included, at which neither tangent is above 0.
 
     Satisfying both is harder than satisfying any mixture of them, and for the hardest mixture it is the same (duality).
@@ -120,7 +127,7 @@ def both_tangents(images: Tensor, first: Tangent, second: Tangent, norm: str) ->
     def mixture(weight: Tensor) -> tuple[Tensor, Tensor]:
         value = (1 - weight) * first.value + weight * second.value
         gradient = rows(1 - weight) * first.gradient + rows(weight) * second.gradient
-        offset = tangent_point(images, torch.zeros_like(images), value, gradient, norm)
+        offset = tangent_point(images, torch.zeros_like(images), value, gradient, norm, limits)
         return offset, second.at(offset) - first.at(offset)
 
     low, high = torch.zeros_like(first.value), torch.ones_like(first.value)  # weights of the second tangent

@@ -3,7 +3,7 @@
 The nearest point across the boundary solves: minimise ‖δ‖ subject to margin(x + δ) = 0 and x + δ in [0, 1]. Each step takes
 the margin's gradient g at the current point, replaces the margin by its tangent there, and solves that simpler problem
 exactly, pixel limits included: u = clip(x − λg) with the one λ that puts u on the tangent (sequential quadratic programming
-with the identity for a Hessian). The iterate moves towards u by a step that falls as a cosine. Three things make it work on
+with the identity for a Hessian). The iterate moves towards u by a step that falls as a cosine. Four things make it work on
 networks:
 
 - The tangent is aimed a little beyond the boundary, by a share of the first margin that grows while the iterate stays inside
@@ -12,6 +12,8 @@ networks:
   the nearest counts, which is the true margin.
 - At a nearest point δ and u agree. Images for which they do are finished; the others get further rounds from their best
   point, for as long as a round gains something.
+- Where the gradient turns on the way, as in transformers, the first tangent promises a distance several times too long. A
+  leap that lands far across comes back along its line, and such images are searched once more at the distance known then.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import torch
 from torch import Tensor
 
 from locality.boundary.bisect import margin, rows
-from locality.model_calls import Calls
+from locality.model_calls import Calls, Limits
 
 FIRST_OVERSHOOT = 1.5  # of the linearised distance: beyond the boundary the tangent is the boundary's
 AIM, AIM_GROWS, AIM_SHRINKS, AIM_RANGE = 0.1, 1.6, 0.6, (0.01, 1.0)  # shares of the first margin
@@ -32,6 +34,10 @@ WORTH_COMPARING = 1.5  # a rival whose margin is that much larger than the first
 JUST_BEYOND = 1.001  # of a tangent's length
 CLEARLY_NEARER = 0.9  # a tangent that much shorter is worth a round
 LATER_STEP = 0.7  # the first step of a further round, which starts near a solution
+SHORTENED, MOST_SHORTENED = 0.6, 6  # of an offset that leapt too far
+# The first tangent was misleading where the gradient has turned by this cosine and the way was this share of what it said.
+TURNED, MUCH_SHORTER = 0.8, 0.7
+STEPS_AGAIN = 16
 ROUNDS_OF_NEWTON = 12
 
 
@@ -58,7 +64,8 @@ def fast_search(
     reached: where it does clearly, it gets a round of its own. `rivals` names the class to reach for each image, where only
     one is wanted; `start` a first displacement.
     """
-    state = _State(images, labels, seeds, start)
+    _check_steps(steps, max_gradients)
+    state = _State(images, labels, seeds, start, calls.limits)
     active = torch.arange(len(images), device=images.device)
     spent, first_round = 0, True
     while len(active) and spent + steps <= max_gradients:
@@ -71,26 +78,38 @@ def fast_search(
         finished = found & ((state.agreement[active] > aligned) | (gained < gain))
         # Those found go on from their best point, the others from beyond where they are.
         again = torch.where(rows(found), state.best_offset[active], 1.3 * state.offset[active])
-        state.offset[active] = (images[active] + again).clamp(0, 1) - images[active]
+        state.offset[active] = (images[active] + again).clamp(*calls.limits) - images[active]
         active = active[~finished]
-    if rivals is None and start is None and compared > 0:
-        _try_nearer_rivals(calls, state, norm, steps, compared)
+        progress(len(images) - len(active), len(images))
+    if rivals is None and start is None:
+        misled = (state.turn < TURNED) & (state.best < MUCH_SHORTER * state.leap)
+        _try_again(calls, state, torch.nonzero(misled)[:, 0], norm)
+        if compared > 0:
+            _try_nearer_rivals(calls, state, torch.nonzero(~misled)[:, 0], norm, steps, compared)
     found = torch.isfinite(state.best)
     return images + torch.where(rows(found), state.best_offset, state.offset)
+
+
+def _check_steps(steps: int, max_gradients: int) -> None:
+    if not 2 <= steps <= max_gradients:
+        raise ValueError(f"`steps` must lie between 2 and `max_gradients`, got {steps} and {max_gradients}")
 
 
 class _State:
     """What is known of each image."""
 
-    def __init__(self, images: Tensor, labels: Tensor, seeds: list[int], start: Tensor | None) -> None:
+    def __init__(self, images: Tensor, labels: Tensor, seeds: list[int], start: Tensor | None, limits: Limits) -> None:
         self.images, self.labels, self.seeds = images, labels, seeds
-        self.offset = torch.zeros_like(images) if start is None else (images + start).clamp(0, 1) - images
+        self.offset = torch.zeros_like(images) if start is None else (images + start).clamp(*limits) - images
         self.image_logits: Tensor | None = None  # N×K
         self.best_offset = torch.zeros_like(images)
         self.reached = labels.clone()  # the class at the best offset
         self.best = images.new_full((len(images),), torch.inf)  # length of the shortest offset that is across
         self.before = self.best.clone()  # the same, a round ago
         self.agreement = images.new_full((len(images),), -1.0)
+        self.first_gradient = torch.zeros_like(images)
+        self.leap = images.new_zeros(len(images))  # distance by the tangent at the image
+        self.turn = images.new_ones(len(images))  # cosine between the gradients at the image and at the best point
         self.first_margin = images.new_full((len(images),), torch.nan)
         self.aim = images.new_full((len(images),), AIM)
 
@@ -104,10 +123,27 @@ class _State:
         return better
 
 
-def _try_nearer_rivals(calls: Calls, state: _State, norm: str, steps: int, compared: int) -> None:
+def _try_again(calls: Calls, state: _State, active: Tensor, norm: str) -> None:
+    """A longer round from where the first gradient points, at the distance that is known by now.
+
+    Where gradients turn on the way to the boundary, the first leap, which trusts their length, misses by far, and whatever
+    lies around the place where it lands is found, not what is nearest.
+    """
+    if len(active) == 0:
+        return
+    direction = state.first_gradient[active]
+    length = state.best[active] / offset_length(direction, norm).clamp_min(1e-30)
+    state.offset[active] = -rows(length) * direction
+    state.aim[active] = AIM
+    _round(calls, state, active, None, norm, STEPS_AGAIN, from_image=False)
+
+
+def _try_nearer_rivals(calls: Calls, state: _State, these: Tensor, norm: str, steps: int, compared: int) -> None:
     """A round towards the rival whose tangent at the image is clearly the nearest, where another class was reached."""
-    images, labels, logits = state.images, state.labels, state.image_logits
-    assert logits is not None  # the first round began at the images
+    assert state.image_logits is not None  # the first round began at the images
+    if len(these) == 0:
+        return
+    images, labels, logits = state.images[these], state.labels[these], state.image_logits[these]
     own = logits.gather(1, labels[:, None])
     others = logits.scatter(1, labels[:, None], -torch.inf)
     ranked = others.topk(min(compared, logits.shape[1] - 1), dim=1)
@@ -121,24 +157,25 @@ def _try_nearer_rivals(calls: Calls, state: _State, norm: str, steps: int, compa
         rival, pixels = ranked.indices[chosen, place], images[chosen]
         logits, gradient = calls.gradient(pixels, _rival_margin, labels[chosen], rival)
         value = _rival_margin(logits, labels[chosen], rival)
-        offset = tangent_point(pixels, torch.zeros_like(pixels), value, gradient, norm)
+        offset = tangent_point(pixels, torch.zeros_like(pixels), value, gradient, norm, calls.limits)
         length[chosen, place] = offset_length(offset, norm)
         closest = length[chosen, place] <= length[chosen].amin(1)
         nearest[chosen[closest]] = offset[closest]
-        _keep_if_across(calls, state, chosen, JUST_BEYOND * offset, norm)
-    compared_to = torch.where(ranked.indices == state.reached[:, None], length, -torch.inf).amax(1)
-    its_own = torch.where(torch.isfinite(compared_to), compared_to, state.best)
+        _keep_if_across(calls, state, these[chosen], JUST_BEYOND * offset, norm)
+    compared_to = torch.where(ranked.indices == state.reached[these][:, None], length, -torch.inf).amax(1)
+    its_own = torch.where(torch.isfinite(compared_to), compared_to, state.best[these])
     nearest_length, place_of = length.min(dim=1)
-    active = torch.nonzero(nearest_length < CLEARLY_NEARER * its_own)[:, 0]
-    if len(active):
-        state.offset[active] = nearest[active]
-        state.aim[active] = AIM
-        _round(calls, state, active, ranked.indices[active, place_of[active]], norm, steps, from_image=False)
+    clearly = torch.nonzero(nearest_length < CLEARLY_NEARER * its_own)[:, 0]
+    if len(clearly):
+        state.offset[these[clearly]] = nearest[clearly]
+        state.aim[these[clearly]] = AIM
+        rival = ranked.indices[clearly, place_of[clearly]]
+        _round(calls, state, these[clearly], rival, norm, steps, from_image=False)
 
 
 def _keep_if_across(calls: Calls, state: _State, chosen: Tensor, offset: Tensor, norm: str) -> None:
     """Take these offsets where they are across and shorter; costs a forward pass, and is all a linear model needs."""
-    offset = (state.images[chosen] + offset).clamp(0, 1) - state.images[chosen]
+    offset = (state.images[chosen] + offset).clamp(*calls.limits) - state.images[chosen]
     shorter = offset_length(offset, norm) < state.best[chosen]  # the others need not be asked about
     if shorter.any():
         chosen, offset = chosen[shorter], offset[shorter]
@@ -159,7 +196,7 @@ def _round(
             logits, gradient = calls.gradient(images + offset, _rival_margin, labels, rival)
         value = margin(logits, labels) if rival is None else _rival_margin(logits, labels, rival)
         if from_image and step == 0:
-            state.image_logits = logits
+            state.image_logits, state.first_gradient[active] = logits, gradient
         across = margin(logits, labels) < 0
         fresh = torch.isnan(state.first_margin[active])
         state.first_margin[active] = torch.where(fresh, value.abs().clamp_min(1e-6), state.first_margin[active])
@@ -167,24 +204,55 @@ def _round(
         if not (from_image and step == 0):
             aim = torch.where(across, aim * AIM_SHRINKS, aim * AIM_GROWS).clamp(*AIM_RANGE)
             state.aim[active] = aim
-        wanted = tangent_point(images, offset, value + aim * state.first_margin[active], gradient, norm)
+        aimed_at = value + aim * state.first_margin[active]
+        wanted = tangent_point(images, offset, aimed_at, gradient, norm, calls.limits)
         flat = gradient.flatten(1).abs().amax(dim=1) == 0
         if flat.any():  # no direction is better than another: try one, the same for this image in any company
             wanted[flat] = offset[flat] + _random_offset(images[flat], [state.seeds[i] for i in active[flat].tolist()])
-        better = state.keep_shorter(active, offset, logits, norm)
+        behind = aimed_at - (gradient * offset).flatten(1).sum(1) <= 0
         agreement = torch.nn.functional.cosine_similarity(offset.flatten(1), wanted.flatten(1))
+        agreement[behind] = -1.0  # such a tangent says nothing, and `wanted` lies along `offset` by definition
+        better = state.keep_shorter(active, offset, logits, norm)
         state.agreement[active] = torch.where(better, agreement, state.agreement[active])
+        turn = torch.nn.functional.cosine_similarity(gradient.flatten(1), state.first_gradient[active].flatten(1))
+        state.turn[active] = torch.where(better, turn, state.turn[active])
         if from_image and step == 0:
             offset = FIRST_OVERSHOOT * wanted
+            state.leap[active] = offset_length(wanted, norm)
         else:
             size = (1.0 if from_image else LATER_STEP) * 0.5 * (1 + math.cos(math.pi * step / steps))
-            offset = offset + size * (wanted - offset)
-        offset = (images + offset).clamp(0, 1) - images
+            lost = behind & across
+            moved = offset + size * (wanted - offset)
+            if lost.any():
+                moved[lost] = _back_along_the_line(calls, images[lost], offset[lost], labels[lost])
+            offset = moved
+        offset = (images + offset).clamp(*calls.limits) - images
     state.offset[active] = offset
 
 
-def tangent_point(images: Tensor, offset: Tensor, value: Tensor, gradient: Tensor, norm: str = "l2") -> Tensor:
-    """The shortest offset u with value + g·(u − offset) = 0 and images + u in [0, 1].
+def _back_along_the_line(calls: Calls, images: Tensor, offset: Tensor, labels: Tensor) -> Tensor:
+    """The offset, shortened for as long as it stays across: a leap much too far lands where gradients say nothing."""
+    offset = offset.clone()
+    left = torch.arange(len(images), device=images.device)
+    for _ in range(MOST_SHORTENED):
+        shorter = SHORTENED * offset[left]
+        across = margin(calls.logits(images[left] + shorter), labels[left]) < 0
+        left = left[across]
+        offset[left] = shorter[across]
+        if len(left) == 0:
+            break
+    return offset
+
+
+def tangent_point(
+    images: Tensor,
+    offset: Tensor,
+    value: Tensor,
+    gradient: Tensor,
+    norm: str = "l2",
+    limits: Limits = (0.0, 1.0),
+) -> Tensor:
+    """The shortest offset u with value + g·(u − offset) = 0 and images + u within the pixels' limits.
 
     In ℓ2 u = clip(x − λg) − x, in ℓ∞ u = clip(x − λ sign g) − x. The tangent's value falls with λ and is convex in it, so
     Newton's method approaches the right λ from one side.
@@ -195,7 +263,7 @@ def tangent_point(images: Tensor, offset: Tensor, value: Tensor, gradient: Tenso
     amount = at_image / slope
     for _ in range(ROUNDS_OF_NEWTON):
         moved = images - rows(amount) * direction
-        found = moved.clamp(0, 1)
+        found = moved.clamp(*limits)
         rest = at_image + (gradient * (found - images)).flatten(1).sum(1)
         missed = rest.abs() > 1e-4 * at_image.abs()
         if not missed.any():
@@ -203,7 +271,7 @@ def tangent_point(images: Tensor, offset: Tensor, value: Tensor, gradient: Tenso
         free = (gradient * direction * (moved == found)).flatten(1).sum(1)
         # Images that are done stay as they are, whatever their company needs.
         amount = torch.where(missed, amount + rest / torch.maximum(free, 0.02 * slope), amount)
-    found = (images - rows(amount) * direction).clamp(0, 1) - images
+    found = (images - rows(amount) * direction).clamp(*limits) - images
     # Where the tangent puts the image itself across, it knows nothing of this place: come closer and look again.
     return torch.where(rows(at_image > 0), found, 0.7 * offset)
 

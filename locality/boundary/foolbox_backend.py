@@ -86,7 +86,7 @@ class FoolboxBridge(nn.Module):
             logits: Tensor = _OwnGraph.apply(images, self)  # type: ignore[no-untyped-call]
             return logits
         self.calls.forwards += len(images)
-        return self.calls.run(images)
+        return self.calls.run(images.clone())
 
     def note(self, gradient: Tensor) -> None:
         """Remember which rows of a gradient are zero."""
@@ -101,7 +101,7 @@ class _OwnGraph(torch.autograd.Function):
     def forward(ctx: Any, images: Tensor, bridge: FoolboxBridge) -> Tensor:
         ctx.leaf, ctx.bridge = images.detach().requires_grad_(), bridge
         with torch.enable_grad():
-            ctx.logits = bridge.calls.run(ctx.leaf)
+            ctx.logits = bridge.calls.run(ctx.leaf.clone())  # some models begin with an operation in place
         found: Tensor = ctx.logits.detach()
         return found
 

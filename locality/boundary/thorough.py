@@ -31,11 +31,18 @@ def thorough_search(
 
     Every third restart begins around the best point so far, the others anywhere: they find what lies behind the image.
     """
+    if steps < 8:
+        raise ValueError(f"`steps` must be at least 8 for the thorough search, got {steps}")
     image_logits = calls.logits(images)
     best, length = images, images.new_full((len(images),), torch.inf)
+    others = image_logits.scatter(1, labels[:, None], -torch.inf)
+    strongest = others.topk(min(rivals, others.shape[1] - 1), dim=1).indices.T
+    stages, done = 2 + len(strongest) + restarts, 0
 
     def keep_closer(points: Tensor) -> None:
-        nonlocal best, length
+        nonlocal best, length, done
+        done += 1
+        progress(done * len(images) // stages, len(images))
         logits = calls.logits(points)
         points = bisect(calls, images, points, labels, image_logits=image_logits, point_logits=logits)
         distance = torch.where(margin(logits, labels) < 0, offset_length(points - images, norm), torch.inf)
@@ -43,18 +50,21 @@ def thorough_search(
         best = torch.where(rows((distance < length) | length.isinf()), points, best)
         length = torch.minimum(distance, length)
 
-    keep_closer(fast_search(calls, images, labels, norm, seeds, progress, steps=steps, max_gradients=3 * steps, gain=0.001))
-    others = image_logits.scatter(1, labels[:, None], -torch.inf)
-    for rival in others.topk(min(rivals, others.shape[1] - 1), dim=1).indices.T:
-        keep_closer(fast_search(calls, images, labels, norm, seeds, progress, steps=steps, rivals=rival))
+    keep_closer(fast_search(calls, images, labels, norm, seeds, _silent, steps=steps, max_gradients=3 * steps, gain=0.001))
+    for rival in strongest:
+        keep_closer(fast_search(calls, images, labels, norm, seeds, _silent, steps=steps, rivals=rival))
     for restart in range(restarts):
         around = best - images
         start = rows(around.flatten(1).norm(dim=1)) * _directions(images, seeds, restart)
         if restart % 3 == 2:
             start = (around + start) * 1.5 / 2**0.5
-        keep_closer(fast_search(calls, images, labels, norm, seeds, progress, steps=steps // 4, start=start))
+        keep_closer(fast_search(calls, images, labels, norm, seeds, _silent, steps=steps // 4, start=start))
     keep_closer(corner_search(calls, images, labels, best, norm))
     return best
+
+
+def _silent(done: int, total: int) -> None:
+    """One search of several has nothing to say: only what all of them have done counts."""
 
 
 def _directions(images: Tensor, seeds: list[int], number: int) -> Tensor:

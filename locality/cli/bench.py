@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from locality.runner.estimate import Estimate
     from locality.runner.plan import Plan
     from locality.runner.run import Machine, Outcome
-    from locality.runner.suite import Draft, SuiteError
+    from locality.runner.suite import SuiteError
 
 SHOWN_FAULTS = 20
 
@@ -45,11 +45,11 @@ def bench(
         from locality.progress import progress
         from locality.runner.plan import make_plan
         from locality.runner.run import machine_here, run_suite
-        from locality.runner.suite import SuiteError, draft_suite
+        from locality.runner.suite import SuiteError, draft_suite, with_images
 
         machine = machine_here(engine, processes, threads, device, address, gpus)
         try:
-            draft = changed(draft_suite(suite, download), data, boxes, limit)
+            draft = with_images(draft_suite(suite, download), data, boxes, limit)
             if draft.suite is None:
                 raise SuiteError(draft.name, draft.problems)
             with progress("opening models", "models") as report:
@@ -69,29 +69,6 @@ def bench(
     _print_outcome(outcome)
     if len(outcome.faults):
         raise typer.Exit(1)
-
-
-def changed(draft: Draft, data: str | None, boxes: Path | None, limit: int | None) -> Draft:
-    """The suite with what the command line says about its images."""
-    from dataclasses import replace
-
-    from locality.runner.suite import problems_of
-
-    if draft.suite is None or (data is None and boxes is None and limit is None):
-        return draft
-    choice = draft.suite.data
-    given = tuple(pair for pair in choice.options if boxes is None or pair[0] != "boxes")
-    choice = replace(
-        choice,
-        name=choice.name if data is None else data,
-        limit=choice.limit if limit is None else limit,
-        options=given if boxes is None else (*given, ("boxes", str(boxes))),
-    )
-    suite = replace(draft.suite, data=choice)
-    # Only what was said about the images can have become right or wrong.
-    kept = [problem for problem in draft.problems if not problem.startswith("`data.")]
-    fresh = [problem for problem in problems_of(suite) if problem.startswith("`data.")]
-    return replace(draft, suite=suite, problems=(*kept, *fresh))
 
 
 def _refuse(error: SuiteError) -> NoReturn:

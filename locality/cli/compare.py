@@ -16,6 +16,7 @@ from locality.cli.warnings_as_lines import warnings_as_lines
 
 if TYPE_CHECKING:
     from locality.scores.statistics import Paired
+    from locality.zoo.pixel_model import PixelModel
 
 
 def compare(
@@ -30,6 +31,11 @@ def compare(
     device: options.Device = None,
     batch_size: options.BatchSize = None,
     seed: options.Seed = 0,
+    arch: Annotated[
+        list[str] | None,
+        typer.Option(help="The architecture of a checkpoint, as in eval; of two that differ, given twice, in their order."),
+    ] = None,
+    num_classes: options.NumClasses = None,
     download: options.Download = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -41,10 +47,15 @@ def compare(
 
         names = options.method_names(methods)
         settings = Settings(tuple(names), search, target, seed=seed)  # type: ignore[arg-type]
-        models = [options.loaded_model(name, device=device, download=download) for name in (first, second)]
+        architectures = _architectures((first, second), arch or [], num_classes)
+        models = [
+            options.loaded_model(name, architecture, None if architecture is None else num_classes, device, download)
+            for name, architecture in zip((first, second), architectures, strict=True)
+        ]
+        chosen = data or _data_of(models)
         rows = []
         for network in models:
-            images = options.loaded_data(data, network.spec, limit, seed, boxes)
+            images = options.loaded_data(chosen, network.spec, limit, seed, boxes)
             rows.append(evaluate(network, images, names, search, settings.target, seed=seed, batch_size=batch_size))
     differences = compared(rows[0], rows[1])
     if not any(score.used for scores in differences.values() for score in scores.values()):
@@ -66,6 +77,36 @@ def compare(
     say(f"accuracy: {', '.join(accuracies)}")
     for name, scores in differences.items():
         say(verdict(first, second, name, scores["f1"], scores["lift"]))
+
+
+def _architectures(names: tuple[str, str], given: list[str], num_classes: int | None) -> list[str | None]:
+    """The architecture of each model: one given holds for every checkpoint without a card, two for one each."""
+    from locality.zoo.load import has_card, is_checkpoint
+
+    bare = [is_checkpoint(name) and not has_card(name) for name in names]
+    if not any(bare) and (given or num_classes is not None):
+        option = "--arch" if given else "--num-classes"
+        raise ValueError(
+            f"`{option}` goes with the path of a checkpoint that has no card, and neither {names[0]!r} nor {names[1]!r} is "
+            "one: leave it out"
+        )
+    if len(given) not in (0, 1, sum(bare)):
+        raise ValueError(f"`--arch` must be given once, or once for each checkpoint, got {len(given)} for {sum(bare)}")
+    each = iter(given * sum(bare) if len(given) == 1 else given)
+    return [next(each, None) if is_bare else None for is_bare in bare]
+
+
+def _data_of(models: list[PixelModel]) -> str:
+    """The data of both models' classes; of a checkpoint whose classes nobody knows, that of the other model."""
+    from locality.runner.data_choice import default_data
+
+    specs = [model.spec for model in models]
+    names = {default_data(spec) for spec in [spec for spec in specs if spec.classes] or specs}
+    if len(names) > 1:
+        raise ValueError(
+            f"`--data` must be given: by default {specs[0].name} and {specs[1].name} are evaluated on other data"
+        )
+    return names.pop()
 
 
 def _change(value: Paired) -> str:

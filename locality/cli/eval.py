@@ -44,6 +44,7 @@ def evaluate(
     as_json: options.AsJson = False,
 ) -> None:
     """Measure locality: the share of a model's attributions that lies inside the boxes people drew."""
+    options.check_folder(out)
     with warnings_as_lines():
         from locality.runner.blind import blind_summaries
         from locality.runner.evaluate import Settings

@@ -19,13 +19,16 @@ def figures(
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("figures"),
     forms: Annotated[str, typer.Option("--format", help="png, pdf and svg, with commas.")] = "png,pdf",
+    width: Annotated[
+        str, typer.Option(help="page, or column: panels below each other, for one column of a paper.")
+    ] = "page",
 ) -> None:
     """Draw the figures of the paper from the results of a benchmark, as PNG and PDF."""
     from locality.report.figures import draw_figures
     from locality.runner.store import read_results
 
     wanted = names_between_commas(which) if which else None
-    drawn = draw_figures(read_results(results), out, wanted, names_between_commas(forms))
+    drawn = draw_figures(read_results(results), out, wanted, names_between_commas(forms), width)  # type: ignore[arg-type]
     for paths in drawn.files.values():
         say(", ".join(map(str, paths)))
     for name, reason in drawn.left_out.items():

@@ -55,8 +55,17 @@ def loaded_data(
 
     chosen = name or default_data(spec)
     given: dict[str, Any] = {} if boxes is None else {"boxes": boxes}
-    most = limit or DEFAULT_LIMIT.get(chosen.partition(":")[0])
+    most = DEFAULT_LIMIT.get(chosen.partition(":")[0]) if limit is None else limit
     return load_dataset(chosen, limit=most, seed=seed, spec=spec, **given)
+
+
+def check_folder(out: Path | None) -> None:
+    """Raise if `--out` cannot become a folder: better said before the work than after it."""
+    if out is None:
+        return
+    nearest = next(place for place in (out, *out.parents) if place.exists() or place.is_symlink())
+    if not nearest.is_dir():
+        raise ValueError(f"`--out` must be a folder, got `{out}`, but `{nearest}` is none: name another place")
 
 
 def method_names(text: str) -> list[str]:

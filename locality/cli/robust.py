@@ -45,6 +45,7 @@ def robust(
 ) -> None:
     """Measure accuracy under attack: the share of images that no attack within EPS moves to another class."""
     epsilon = _epsilon(eps)
+    options.check_folder(out)
     with warnings_as_lines():
         from locality.progress import progress
         from locality.robustness.era import check_request, robust_accuracy

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import functools
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -53,6 +53,7 @@ def table(
 def _written(found: tuple[Table, ...], forms: list[str], folder: Path) -> list[Path]:
     """Each table in each form, each file whole or not at all."""
     from locality.report.table_formats import FORMATS
+    from locality.runner.table_files import write_whole
 
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
@@ -60,9 +61,7 @@ def _written(found: tuple[Table, ...], forms: list[str], folder: Path) -> list[P
         for form in forms:
             write, suffix = FORMATS[form]
             path = folder / f"{each.name}{suffix}"
-            part = folder / f".{path.name}.part"
-            part.write_text(write(each), encoding="utf-8")
-            os.replace(part, path)
+            write_whole(path, functools.partial(Path.write_text, data=write(each), encoding="utf-8"))
             paths.append(path)
     return paths
 

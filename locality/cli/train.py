@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from locality.cli import options
 from locality.cli.printing import say
 
 
@@ -21,6 +22,7 @@ def train(
 
     Several processes: python -m torch.distributed.run --nproc-per-node 2 -m locality train RECIPE
     """
+    options.check_folder(out)
     import torch
 
     from locality.progress import progress

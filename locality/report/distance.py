@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 
+from locality.report.letters import Point, letter_key, model_letters, write_letters
 from locality.report.measures import (
     Measure,
     Model,
@@ -24,8 +25,20 @@ from locality.report.measures import (
     measures,
     panel_methods,
 )
-from locality.report.palette import COLOURS, FILLS, GREY, STYLE, family_markers, label_below, model_legend, panels, plain
+from locality.report.palette import (
+    COLOURS,
+    FILLS,
+    GREY,
+    STYLE,
+    Width,
+    family_markers,
+    label_axes,
+    model_legend,
+    panels,
+    plain,
+)
 from locality.report.scatter import METHOD_TITLES, TITLES, bars
+from locality.report.table_formats import signed_text
 from locality.runner.results import Results
 from locality.scores.statistics import correlation
 
@@ -44,9 +57,15 @@ class Curve:
     group_distances: NDArray[np.float64]
     groups: list[Measure]
 
+    def line(self) -> list[tuple[float, float]]:
+        """The corners of its line."""
+        return [(float(far), group.mean) for far, group in zip(self.group_distances, self.groups, strict=True)]
+
 
 @mpl.rc_context(STYLE)
-def locality_against_distance(results: Results, score: str = "f1", methods: Sequence[str] | None = None) -> Figure:
+def locality_against_distance(
+    results: Results, score: str = "f1", methods: Sequence[str] | None = None, width: Width = "page"
+) -> Figure:
     """A score against the ℓ2 distance to the boundary: a marker is a model's mean, its line the quarters of its images.
 
     If distance itself went with locality, lines would rise, too, not only the markers from standard to robust. Bars and
@@ -58,7 +77,7 @@ def locality_against_distance(results: Results, score: str = "f1", methods: Sequ
     curves = {method: _curves(results, method, score) for method in chosen}
     if not any(curves.values()):
         raise NotMeasuredError("boundary distance and locality of no model were both measured")
-    figure, axes = panels(len(chosen), HEIGHT)
+    figure, axes = panels(len(chosen), HEIGHT, width)
     models = [model for model in found.models if any(model == curve.model for each in curves.values() for curve in each)]
     markers = family_markers(models)
     for panel, method in zip(axes, chosen, strict=True):
@@ -81,9 +100,15 @@ def locality_against_distance(results: Results, score: str = "f1", methods: Sequ
         panel.xaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5) if right < 30 * left else (1, 3), numticks=20))
         panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         panel.xaxis.set_minor_formatter(NullFormatter())
-    axes[0].set_ylabel(f"locality ({TITLES[score]})")
-    label_below(axes, "ℓ2 distance to the decision boundary")
-    model_legend(figure, models)
+    label_axes(axes, "ℓ2 distance to the decision boundary", f"locality ({TITLES[score]})", width)
+    model_legend(figure, models, key=letter_key(models, width), width=width)
+    letters = model_letters(models)
+    if letters:
+        figure.draw_without_rendering()  # fixes limits and layout, which letters are placed by
+    for panel, method in zip(axes, chosen, strict=True) if letters else ():
+        points = [Point(curve.model, curve.distance, curve.score) for curve in curves[method]]
+        lines = [curve.line() for curve in curves[method] if len(curve.groups) > 1]
+        write_letters(panel, points, letters, lines)
     return figure
 
 
@@ -142,10 +167,10 @@ def _note(results: Results, curves: Sequence[Curve], method: str, score: str) ->
             inside.append(_rank_correlation(distances, values))
     words = []
     if not math.isnan(between.spearman):
-        words.append(f"{between.spearman:.2f} between models")
+        words.append(f"{signed_text(between.spearman)} between models")
     if inside:
-        words.append(f"{float(np.median(inside)):.2f} within" + ("" if words else " models"))
-    return f"ρ = {', '.join(words)}".replace("-", "−") if words else "no trend to tell"
+        words.append(f"{signed_text(float(np.median(inside)))} within" + ("" if words else " models"))
+    return f"ρ = {', '.join(words)}" if words else "no trend to tell"
 
 
 def _rank_correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -94,11 +92,6 @@ class Explanation:
 
     def _repr_png_(self) -> bytes:
         return figure_bytes(self.figure(), "png")
-
-    def _repr_html_(self) -> str:
-        picture = base64.b64encode(self._repr_png_()).decode()
-        words = escape(" ".join(self.sentences()))
-        return f'<figure><img src="data:image/png;base64,{picture}" alt="{words}"><figcaption>{words}</figcaption></figure>'
 
 
 def explain_image(

@@ -13,7 +13,7 @@ from locality.report.distance import locality_against_distance
 from locality.report.geometry import geometry_figure
 from locality.report.heatmaps import method_heatmaps, twin_heatmaps
 from locality.report.measures import NotMeasuredError
-from locality.report.palette import write_figure
+from locality.report.palette import ACROSS, Width, write_figure
 from locality.report.sanity_curve import sanity_figure
 from locality.report.scatter import locality_against_accuracy, locality_against_robustness
 from locality.runner.results import Results
@@ -28,7 +28,7 @@ class Drawing:
     file: str  # without a suffix
     title: str
     caption: str
-    draw: Callable[[Results], Figure]
+    draw: Callable[..., Figure]  # of results and a width
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Drawn:
     left_out: dict[str, str] = field(default_factory=dict)
 
 
-def _accuracy(score: str) -> Callable[[Results], Figure]:
+def _accuracy(score: str) -> Callable[..., Figure]:
     return functools.partial(locality_against_accuracy, score=score)
 
 
@@ -50,7 +50,7 @@ FIGURES: dict[str, Drawing] = {
         "Computed on a ReLU network of two inputs. Left: SM leads to the line H₁ that its own polytope suggests, BSM to the "
         "nearest real boundary, H₂. Right: IG averages over the polytopes between black and x, BIG over those near x. The "
         "network (one of twelve seeds) and x (where SM misses most) were picked to show this; means are over the view.",
-        lambda results: geometry_figure(),
+        lambda results, width="page": geometry_figure(width=width),
     ),
     "2.4": Drawing(
         "fig2_4",
@@ -74,8 +74,8 @@ FIGURES: dict[str, Drawing] = {
     "3.4": Drawing(
         "fig3_4",
         "Locality against robust accuracy",
-        "Standard models are blue and hollow, robust ones green and full; thin arrows lead from a model to its twins. "
-        f"{INTERVALS} ρ is Spearman's over the robust models.",
+        "Standard models are blue and hollow, robust ones green and full; thin arrows lead from a model to its twins, the "
+        f"dark one is the least-squares line of the robust ones. {INTERVALS} ρ is Spearman's over the robust models.",
         locality_against_robustness,
     ),
     "3.5": Drawing(
@@ -107,9 +107,18 @@ FIGURES: dict[str, Drawing] = {
 
 
 def draw_figures(
-    results: Results, folder: Path, which: Sequence[str] | None = None, forms: Sequence[str] = ("png", "pdf")
+    results: Results,
+    folder: Path,
+    which: Sequence[str] | None = None,
+    forms: Sequence[str] = ("png", "pdf"),
+    width: Width = "page",
 ) -> Drawn:
-    """Draw the named figures into `folder`, or all that the results allow; what is asked for by name must be possible."""
+    """Draw the named figures into `folder`, or all that the results allow; what is asked for by name must be possible.
+
+    With `width="column"`, panels stand below each other, for one column of a paper, with letters as large as on a page.
+    """
+    if width not in ACROSS:
+        raise ValueError(f"`width` must be page or column, got {width!r}")
     unknown = [name for name in which or () if name not in FIGURES]
     if unknown:
         raise ValueError(f"`which` must name figures among {', '.join(FIGURES)}, got {', '.join(unknown)}")
@@ -117,7 +126,7 @@ def draw_figures(
     for name in which or FIGURES:
         drawing = FIGURES[name]
         try:
-            figure = drawing.draw(results)
+            figure = drawing.draw(results, width=width)
         except NotMeasuredError as reason:
             if which:
                 raise NotMeasuredError(f"Figure {name} cannot be drawn from {results.name}: {reason}") from None

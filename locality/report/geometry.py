@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from locality.attribution import attribute_all
 from locality.boundary import find_boundary
-from locality.report.palette import GREEN, INK, ORANGE, PAGE_WIDTH, PURPLE, STYLE, YELLOW
+from locality.report.palette import COLUMN_WIDTH, GREEN, INK, ORANGE, PAGE_WIDTH, PURPLE, STYLE, YELLOW, Width
 from locality.types import PathMaps
 
 Vector = NDArray[np.float64]  # 2
@@ -111,24 +111,26 @@ def mean_cosines(net: TwoInputs) -> dict[str, float]:
 
 
 @mpl.rc_context(STYLE)
-def geometry_figure(seed: int = SEED) -> Figure:
+def geometry_figure(seed: int = SEED, width: Width = "page") -> Figure:
     """Figure 2.3. Left: SM leads to the line that its polytope suggests, BSM to the nearest real boundary.
 
     Right: IG averages gradients over the polytopes between the black image and x, BIG over those between boundary and x.
     Arrows lead down the gradient. x is chosen where SM misses the boundary most; the mean is over a lattice of points.
     """
     found = geometry(seed=seed)
-    figure = Figure(figsize=(PAGE_WIDTH, 3.75), layout="constrained")
-    left, right = figure.subplots(1, 2, sharey=True)
+    narrow = width == "column"
+    figure = Figure(figsize=(COLUMN_WIDTH, 7.1) if narrow else (PAGE_WIDTH, 3.75), layout="constrained")
+    left, right = figure.subplots(2, 1) if narrow else figure.subplots(1, 2, sharey=True)
     for panel in (left, right):
         _draw_regions(panel, found.net)
     _draw_projections(left, found)
     _draw_paths(right, found)
-    left.set_title("SM and BSM: which boundary a gradient points to")
-    right.set_title("IG and BIG: which polytopes a path crosses")
-    means = mean_cosines(found.net)
-    words = ",   ".join(f"{name} {found.cosine(name):.2f} (mean {mean:.2f})" for name, mean in means.items())
-    figure.supxlabel(f"cosine with the normal of the nearest boundary:   {words}".replace("-", "−"), fontsize=7.5)
+    titles = "SM and BSM: which boundary a gradient points to", "IG and BIG: which polytopes a path crosses"
+    for panel, title in zip((left, right), titles, strict=True):
+        panel.set_title(title, fontsize=7.5 if narrow else None)
+    words = [f"{name} {found.cosine(name):.2f} (mean {mean:.2f})" for name, mean in mean_cosines(found.net).items()]
+    lines = ["cosine with the normal of the nearest boundary:", (",  " if narrow else ",   ").join(words)]
+    figure.supxlabel(("\n" if narrow else "   ").join(lines).replace("-", "−"), fontsize=6.5 if narrow else 7.5)
     return figure
 
 
@@ -173,7 +175,8 @@ def _draw_regions(panel: Axes, net: TwoInputs) -> None:
     panel.contour(grid, grid, value, levels=[0], colors=INK, linewidths=1.8)
     panel.set(xlim=(0, 1), ylim=(0, 1), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1], aspect="equal")
     panel.grid(False)
-    panel.set_xlabel("first pixel")
+    panel.set(xlabel="first pixel", ylabel="second pixel")
+    panel.label_outer()  # side by side, the left one says it for both
     panel.spines[["top", "right"]].set_visible(True)
 
 
@@ -200,7 +203,6 @@ def _draw_projections(panel: Axes, found: Geometry) -> None:
         _write(panel, (found.point + end) / 2, name, side * (-1 if side @ other > 0 else 1), colour, 13)
         _write(panel, _near_edge(end, along), line, _unit(end - found.point), colour, 9)
     _draw_points(panel, found, [foot], baseline=False)
-    panel.set_ylabel("second pixel")
 
 
 def _draw_paths(panel: Axes, found: Geometry) -> None:

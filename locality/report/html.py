@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -28,6 +27,7 @@ from locality.report.palette import figure_bytes
 from locality.report.tables import tables
 from locality.report.words import sentences
 from locality.runner.results import Results
+from locality.runner.table_files import write_whole
 
 SHOWN_FIGURES = ("3.4", "3.5", "3.2", "distance", "2.4", "3.3", "B.1", "B.2")
 LONG = 40  # letters of a field that may be broken into lines
@@ -45,9 +45,8 @@ class Section:
 def write_report(results: Results, path: Path) -> Path:
     """Write the page to `path`, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(report_page(results), encoding="utf-8")
-    os.replace(part, path)
+    page = report_page(results)
+    write_whole(path, lambda unfinished: unfinished.write_text(page, encoding="utf-8"))
     return path
 
 

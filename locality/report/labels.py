@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,10 +11,14 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
 from matplotlib.text import Annotation
+from numpy.typing import NDArray
 
 DIRECTIONS = [(1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1)]
 DISTANCES = (4.5, 9.0, 14.0)  # points, from a marker to its label
 MARKER = 3.5  # points, half of a marker with its edge
+STEP = 2.0  # points, between the places of a line that are looked at
+LEADER: Any = {"arrowstyle": "-", "linewidth": 0.5, "color": "#222222", "shrinkA": 3.5, "shrinkB": 2}
+Polyline = Sequence[tuple[float, float]]
 OUTSIDE = 1e4  # worse than any overlap
 
 
@@ -21,12 +27,14 @@ def place_labels(
     points: Sequence[tuple[float, float]],
     texts: Sequence[str],
     obstacles: Sequence[tuple[float, float, float, float]] = (),
+    lines: Sequence[Polyline] = (),
     **looks: Any,
 ) -> list[Annotation]:
     """Write each text beside its point: of the places around it, the one that covers the least and lies nearest.
 
-    `obstacles` are boxes (x0, y0, x1, y1) in the axes' data that are better left free, such as error bars. Labels are placed
-    one after the other, those of crowded points first. Call it when limits and layout are final.
+    `obstacles` are boxes (x0, y0, x1, y1) in the axes' data that are better left free, such as error bars; so are `lines`,
+    such as arrows, each a sequence of corners; a line of one corner is a marker without a label. Labels are placed one after
+    the other, those of crowded points first. Call it when limits and layout are final.
     """
     figure = axes.get_figure(root=True)
     assert figure is not None
@@ -38,6 +46,10 @@ def place_labels(
     for x0, y0, x1, y1 in obstacles:
         (left, bottom), (right, top) = axes.transData.transform([(x0, y0), (x1, y1)])
         taken.append((left - scale, bottom - scale, right + scale, top + scale))
+    for line in lines:
+        corners = axes.transData.transform(np.array(line, dtype=np.float64))
+        half = (MARKER if len(line) == 1 else 1.0) * scale
+        taken += [(x - half, y - half, x + half, y + half) for x, y in _along(corners, STEP * scale)]
     crowd = [float(np.sort(np.hypot(*(centres - centre).T))[1:3].sum()) for centre in centres]
     notes: list[Annotation] = []
     for place in sorted(range(len(points)), key=lambda each: crowd[each]):
@@ -58,11 +70,22 @@ def place_labels(
                 if box[0] < frame.x0 or box[2] > frame.x1 or box[1] < frame.y0 or box[3] > frame.y1:
                     cost += OUTSIDE
                 if cost < best_cost:
-                    best, best_cost, best_box = shift, cost, box
+                    best, best_cost, best_box, best_far = shift, cost, box, far
         note.xyann = (best[0] / scale, best[1] / scale)
+        if best_far > DISTANCES[0]:  # not beside its point: a thin line leads there
+            axes.annotate("", points[place], note.xyann, textcoords="offset points", zorder=note.zorder, arrowprops=LEADER)
         taken.append(best_box)
         notes.append(note)
     return notes
+
+
+def _along(corners: NDArray[np.float64], step: float) -> NDArray[np.float64]:
+    """Places on the way from corner to corner, no farther apart than `step`."""
+    parts = [corners[:1]]
+    for start, end in itertools.pairwise(corners):
+        count = max(1, math.ceil(float(np.hypot(*(end - start))) / step))
+        parts.append(start + np.arange(1, count + 1)[:, None] / count * (end - start))
+    return np.concatenate(parts)
 
 
 def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> float:

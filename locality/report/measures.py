@@ -21,6 +21,8 @@ from locality.scores.statistics import BLOCK, CONFIDENCE, RESAMPLES
 Kind = Literal["standard", "robust", "random", "unknown"]
 TRAININGS = {"at": "AT", "fast_at": "fast AT", "trades": "TRADES"}
 NORMS = {"linf": "ℓ∞", "l2": "ℓ2"}
+# What readers know attacks by; another one has its own name.
+ATTACKS = {"paper": "APGD-CE + APGD-DLR", "standard": "AutoAttack", "pgd20": "PGD-20", "cw20": "CW-20"}
 USUAL_METHODS = ("SM", "IG", "BIG")  # those of the paper's figures
 
 
@@ -79,7 +81,7 @@ class Budget:
     epsilon: float
 
     def __str__(self) -> str:
-        return f"{budget_text(self.norm, self.epsilon)}, {self.attack}"
+        return f"{budget_text(self.norm, self.epsilon)}, {ATTACKS.get(self.attack, self.attack)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +95,7 @@ class Measured:
     distance: dict[str, Measure]  # of the images whose boundary was found
     clean: dict[tuple[str, Budget], Measure]  # accuracy on the images that were attacked
     robust: dict[tuple[str, Budget], Measure]
+    blind: dict[tuple[str, str], Measure]  # (data, score) of the uniform map, which has seen neither model nor image
 
     def pairs(self) -> list[tuple[Model, Model]]:
         """Each robust model after the standard one it is compared with."""
@@ -119,18 +122,49 @@ def measured(results: Results) -> Measured:
     for (model, attack, norm, epsilon), group in results.robust.groupby(["model", "attack", "norm", "epsilon"], sort=False):
         key = str(model), Budget(str(attack), str(norm), float(epsilon))
         clean[key], robust[key] = share(floats(group["clean"])), share(floats(group["robust"]))
+    models = models_of(results)
+    for data, images in _views(rows, models).items():
+        for score, values in uniform_scores(images).items():
+            keys.append(("blind", data, score))
+            columns.append(pd.Series(values).groupby(images["image_id"].to_numpy(), sort=False).mean())
     found = dict(zip(keys, measures(columns), strict=True))
     methods = list(dict.fromkeys(str(name) for name in rows["method"]))
     order = [name for name in USUAL_METHODS if name in methods]
     return Measured(
-        models_of(results),
+        models,
         (*order, *(name for name in methods if name not in order)),
         {key[1:]: measure for key, measure in found.items() if key[0] == "score"},
         accuracy,
         {key[1]: measure for key, measure in found.items() if key[0] == "distance"},
         clean,
         robust,
+        {key[1:]: measure for key, measure in found.items() if key[0] == "blind"},
     )
+
+
+def uniform_scores(rows: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
+    """What a map of ones scores on the images of the rows: Pre = a, Rec = 1, F1 = 2a/(1 + a), lift 0, a the box's share.
+
+    As `scores.blind_maps.uniform_scores`, but from stored rows, without images. `nan` where nothing or all is in the box.
+
+    >>> {score: values.tolist() for score, values in uniform_scores(pd.DataFrame({"box_share": [0.25]})).items()}
+    {'precision': [0.25], 'recall': [1.0], 'f1': [0.4], 'lift': [0.0]}
+    """
+    share = floats(rows["box_share"])
+    recall = np.where(share > 0, 1.0, math.nan)
+    return {
+        "precision": share,
+        "recall": recall,
+        "f1": 2 * share * recall / (1 + share),
+        "lift": np.where((share > 0) & (share < 1), 0.0, math.nan),
+    }
+
+
+def _views(rows: pd.DataFrame, models: Sequence[Model]) -> dict[str, pd.DataFrame]:
+    """By data set, one row for each image as each model sees it: models may crop an image, and so its box, differently."""
+    data = rows["model"].map({model.name: model.data for model in models})
+    views = rows.drop_duplicates(["model", "image_id"])
+    return {str(name): group for name, group in views.groupby(data.loc[views.index], sort=False)}
 
 
 def models_of(results: Results) -> tuple[Model, ...]:

@@ -6,22 +6,29 @@ are made without pyplot, so that no window system and no global state take part.
 
 from __future__ import annotations
 
+import functools
 import io
-import os
+import textwrap
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
+from matplotlib.legend_handler import HandlerPatch
 from matplotlib.lines import Line2D
+from matplotlib.patches import FancyArrowPatch
 
 from locality.report.measures import Kind, Model
 from locality.report.table_formats import one_line
+from locality.runner.table_files import write_whole
 
 COLUMN_WIDTH, PAGE_WIDTH = 3.3, 6.8  # inches, of a paper
+Width = Literal["page", "column"]
+ACROSS: dict[Width, int] = {"page": 3, "column": 1}  # panels side by side
 BLUE, GREEN, ORANGE, PURPLE, SKY, YELLOW = "#0072B2", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#E69F00"
 INK, GREY, PALE = "#222222", "#767676", "#d9d9d9"
 COLOURS: dict[Kind, str] = {"standard": BLUE, "robust": GREEN, "random": GREY, "unknown": ORANGE}
@@ -79,7 +86,11 @@ def method_looks(methods: Sequence[str]) -> dict[str, tuple[str, str]]:
 
 
 def model_legend(
-    figure: Figure, models: Sequence[Model], others: Sequence[tuple[Any, str]] = (), key: str | None = None
+    figure: Figure,
+    models: Sequence[Model],
+    others: Sequence[tuple[Any, str]] = (),
+    key: str | None = None,
+    width: Width = "page",
 ) -> None:
     """Under the panels: a key of letters, the families' markers, and the trainings' colours with whatever else is drawn."""
     families = [
@@ -95,7 +106,9 @@ def model_legend(
         for kind in kinds
     ] + list(others)
     entries, columns = families + rest, len(families) + len(rest)
-    if columns > 6:
+    if width == "column":
+        columns = 2
+    elif columns > 6:
         # Two rows. A legend is filled column by column, so the rows are interleaved, the shorter one filled up.
         columns = max(len(families), len(rest))
         blank = (Line2D([], [], linestyle=""), "")
@@ -103,7 +116,30 @@ def model_legend(
         entries = [entry for pair in zip(*rows, strict=True) for entry in pair]
     handles, labels = zip(*entries, strict=True)
     looks = {"ncols": columns, "columnspacing": 1.4, "handletextpad": 0.5, "title": key, "title_fontsize": 6.5}
-    figure.legend(handles, labels, loc="outside lower center", **looks)
+    arrows: Any = {FancyArrowPatch: HandlerPatch(_legend_arrow)}
+    figure.legend(handles, labels, loc="outside lower center", handler_map=arrows, **looks)
+
+
+def _legend_arrow(
+    legend: Legend,
+    orig_handle: FancyArrowPatch,
+    xdescent: float,
+    ydescent: float,
+    width: float,
+    height: float,
+    fontsize: float,
+) -> FancyArrowPatch:
+    """An arrow from left to right in place of the legend's usual rectangle."""
+    middle = height / 2 - ydescent
+    scale = orig_handle.get_mutation_scale()
+    return FancyArrowPatch(
+        (-xdescent, middle),
+        (width - xdescent, middle),
+        arrowstyle=orig_handle.get_arrowstyle(),
+        mutation_scale=scale,
+        shrinkA=0,
+        shrinkB=0,
+    )
 
 
 def plain(text: str, longest: int = LONGEST) -> str:
@@ -139,28 +175,41 @@ def write_figure(figure: Figure, folder: Path, name: str, forms: Sequence[str] =
     paths = []
     for form in forms:
         path = folder / f"{name}.{form}"
-        part = folder / f".{name}.{form}.part"
-        part.write_bytes(figure_bytes(figure, form))
-        os.replace(part, path)
+        content = figure_bytes(figure, form)
+        write_whole(path, functools.partial(Path.write_bytes, data=content))
         paths.append(path)
     return paths
 
 
-def panels(count: int, height: float, share: bool = True, across: int = 3) -> tuple[Figure, list[Axes]]:
-    """A figure as wide as a page (a column for one panel), with its panels in rows of `across`."""
-    columns = min(count, across)
-    rows = -(-count // across)
-    width = {1: COLUMN_WIDTH, 2: 0.72 * PAGE_WIDTH}.get(columns, PAGE_WIDTH)
-    figure = Figure(figsize=(width, height * rows), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False, sharey=share)
+def panels(count: int, height: float, width: Width = "page") -> tuple[Figure, list[Axes]]:
+    """A figure with its panels side by side, rows of `height` inches; of a column's width, they stand below each other.
+
+    On a page, one panel is as wide as a column, too.
+    """
+    columns = min(count, ACROSS[width])
+    rows = -(-count // columns)
+    wide = {1: COLUMN_WIDTH, 2: 0.72 * PAGE_WIDTH}.get(columns, PAGE_WIDTH)
+    # Lower panels do not each need room for a legend.
+    high = height * rows if width == "page" else max(height, 0.62 * height * rows + 1.15)
+    figure = Figure(figsize=(wide, high), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=True, sharex=width == "column")
     axes = list(grid.flat)
     for spare in axes[count:]:
         spare.set_visible(False)
     return figure, axes[:count]
 
 
-def label_below(axes: Sequence[Axes], text: str, across: int = 3) -> None:
-    """The name of an axis that panels share: under the middle panel of the last row, or under each where there is none."""
-    last_row = axes[(len(axes) - 1) // across * across :]
-    for panel in last_row if len(last_row) % 2 == 0 else [last_row[len(last_row) // 2]]:
-        panel.set_xlabel(text)
+def label_axes(axes: Sequence[Axes], across: str, up: str, width: Width = "page") -> None:
+    """The names of axes that panels share: left of each row, and under the middle panel of the last row.
+
+    Where there is no middle one, each has the name. It is broken into lines where the panel is not wide enough.
+    """
+    columns = ACROSS[width]
+    for panel in axes[::columns]:
+        panel.set_ylabel(up)
+    last_row = axes[(len(axes) - 1) // columns * columns :]
+    named = last_row if len(last_row) % 2 == 0 else [last_row[len(last_row) // 2]]
+    longest = {1: 40, 2: 32}.get(len(last_row), 200)
+    lines = across.replace(" (", "\n(") if len(across) > longest else across
+    for panel in named:
+        panel.set_xlabel("\n".join(textwrap.fill(line, longest) for line in lines.splitlines()))

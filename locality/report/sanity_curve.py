@@ -13,14 +13,14 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from locality.report.measures import NotMeasuredError, floats, measures, models_of
-from locality.report.palette import GREY, STYLE, label_below, method_looks, panels, plain
+from locality.report.palette import GREY, STYLE, Width, label_axes, method_looks, panels, plain
 from locality.runner.results import Results
 
 HEIGHT = 2.3  # inches
 
 
 @mpl.rc_context(STYLE)
-def sanity_figure(results: Results, models: Sequence[str] | None = None) -> Figure:
+def sanity_figure(results: Results, models: Sequence[str] | None = None, width: Width = "page") -> Figure:
     """Rank correlation of |A| before and after, mean and 95 % interval over images, against the layers drawn anew.
 
     1 is an attribution that does not change, 0 one that has nothing left in common. One panel a model, one line a method.
@@ -31,15 +31,14 @@ def sanity_figure(results: Results, models: Sequence[str] | None = None) -> Figu
     if not chosen:
         raise NotMeasuredError("the sanity check was not run" + (f" for {', '.join(models)}" if models else ""))
     looks = method_looks(list(dict.fromkeys(results.sanity["method"])))
-    figure, axes = panels(len(chosen), HEIGHT)
+    figure, axes = panels(len(chosen), HEIGHT, width)
     for panel, model in zip(axes, chosen, strict=True):
         _draw_curves(panel, parts[model.name], looks)
         panel.set_title(plain(model.name))
-    label_below(axes, "layers drawn anew, from the top")
-    for panel in axes[::3]:
-        panel.set_ylabel("rank correlation of |A|")
+    label_axes(axes, "layers drawn anew, from the top", "rank correlation of |A|", width)
     handles = [Line2D([], [], color=colour, marker=marker, markersize=4) for colour, marker in looks.values()]
-    figure.legend(handles, [plain(name) for name in looks], loc="outside lower center", ncols=min(len(looks), 6))
+    columns = min(len(looks), 6 if width == "page" else 3)
+    figure.legend(handles, [plain(name) for name in looks], loc="outside lower center", ncols=columns)
     return figure
 
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-import string
-import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import matplotlib as mpl
@@ -17,7 +14,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from locality.report.labels import place_labels
+from locality.report.labels import Polyline
+from locality.report.letters import Point, letter_key, model_letters, write_letters
 from locality.report.measures import (
     Budget,
     Measure,
@@ -31,15 +29,16 @@ from locality.report.measures import (
 from locality.report.palette import (
     COLOURS,
     FILLS,
-    GREEN,
     GREY,
     STYLE,
+    Width,
     family_markers,
-    label_below,
+    label_axes,
     model_legend,
     panels,
     plain,
 )
+from locality.report.table_formats import signed_text
 from locality.runner.results import Results
 from locality.scores.statistics import correlation
 
@@ -47,19 +46,23 @@ TITLES = {"f1": "F1", "precision": "precision", "recall": "recall", "lift": "lif
 METHOD_TITLES = {"SM": "Saliency Map", "IG": "Integrated Gradient", "BIG": "Boundary-based IG", "BSM": "Boundary-based SM"}
 HEIGHT = 2.9  # inches
 DASHES = (0, (4, 2.5))
-
-
-@dataclass(frozen=True)
-class Point:
-    """A model in a panel: where it is, and how sure that is."""
-
-    model: Model
-    x: Measure
-    y: Measure
+TWIN_ARROW: Any = {
+    "arrowstyle": "-|>",
+    "mutation_scale": 6,
+    "linewidth": 0.6,
+    "color": COLOURS["standard"],
+    "alpha": 0.45,
+    "zorder": 2.5,
+}
+# Darker than the robust models, which it runs behind, so that it is seen between them.
+TREND_ARROW: Any = {"arrowstyle": "-|>", "mutation_scale": 9, "linewidth": 1.5, "color": "#00402F", "zorder": 3}
+Drawn = tuple[Axes, Sequence[Point], Sequence[Polyline]]  # a panel with what stands in it, and the arrows between
 
 
 @mpl.rc_context(STYLE)
-def locality_against_accuracy(results: Results, score: str = "f1", methods: Sequence[str] | None = None) -> Figure:
+def locality_against_accuracy(
+    results: Results, score: str = "f1", methods: Sequence[str] | None = None, width: Width = "page"
+) -> Figure:
     """Figures 3.2, B.1 and B.2: a score of each standard model against its accuracy, one panel a method.
 
     The dashed line is the random model, the floor. Bars and the band are 95 % bootstrap intervals over images. ρ is
@@ -72,30 +75,33 @@ def locality_against_accuracy(results: Results, score: str = "f1", methods: Sequ
     names = [model for model in models if _defined(found.accuracy.get(model.name))]
     if not names or not chosen:
         raise NotMeasuredError("accuracy and locality of no model were both measured")
-    figure, axes = panels(len(chosen), HEIGHT)
-    drawn = []
+    figure, axes = panels(len(chosen), HEIGHT, width)
+    drawn: list[Drawn] = []
     for panel, method in zip(axes, chosen, strict=True):
         points = _points(found, names, method, score, found.accuracy)
         _random_line(panel, found, method, score)
         _draw_points(panel, points, family_markers(names))
         _finish(panel, method, points)
-        drawn.append((panel, points))
-    axes[0].set_ylabel(f"locality ({TITLES[score]})")
-    label_below(axes, "accuracy")
-    _legend(figure, found, names)
-    _write_letters(figure, drawn, _letters(names))
+        drawn.append((panel, points, []))
+    label_axes(axes, "accuracy", f"locality ({TITLES[score]})", width)
+    _legend(figure, found, names, width)
+    _write_letters(figure, drawn, names)
     return figure
 
 
 @mpl.rc_context(STYLE)
 def locality_against_robustness(
-    results: Results, score: str = "f1", methods: Sequence[str] | None = None, budget: Budget | None = None
+    results: Results,
+    score: str = "f1",
+    methods: Sequence[str] | None = None,
+    budget: Budget | None = None,
+    width: Width = "page",
 ) -> Figure:
     """Figure 3.4: a score of each model against its accuracy under attack, standard blue and hollow, robust green and full.
 
-    A thin arrow leads from a standard model to each of its robust twins. The broad green arrow is the least-squares line
-    through the robust models; ρ is Spearman's rank correlation over them. Unlike the thesis, which draws a standard model
-    above its twin, every model stands at its own measured accuracy under attack.
+    A thin arrow leads from a standard model to each of its robust twins. The dark arrow is the least-squares line through
+    the robust models; ρ is Spearman's rank correlation over them. Unlike the thesis, which draws a standard model above its
+    twin, every model stands at its own measured accuracy under attack.
     """
     found = measured(results)
     chosen = tuple(methods or panel_methods(found.methods))
@@ -104,21 +110,20 @@ def locality_against_robustness(
     names = [model for model in found.models if model.kind != "random" and _defined(robust.get(model.name))]
     if not names or not chosen:
         raise NotMeasuredError("accuracy under attack and locality of no model were both measured")
-    figure, axes = panels(len(chosen), HEIGHT)
-    drawn = []
+    figure, axes = panels(len(chosen), HEIGHT, width)
+    drawn: list[Drawn] = []
     for panel, method in zip(axes, chosen, strict=True):
         points = _points(found, names, method, score, robust)
         _random_line(panel, found, method, score)
-        _twin_arrows(panel, points)
         trained = [point for point in points if point.model.kind == "robust"]
-        _trend_arrow(panel, trained)
+        arrows = _twin_arrows(panel, points) + _trend_arrow(panel, trained)
         _draw_points(panel, points, family_markers(names))
         _finish(panel, method, trained, "robust: ")
-        drawn.append((panel, points))
-    axes[0].set_ylabel(f"locality ({TITLES[score]})")
-    label_below(axes, f"accuracy under attack ({plain(str(allowed), 60)})")
-    _legend(figure, found, names, trend=True)
-    _write_letters(figure, drawn, _letters(names))
+        drawn.append((panel, points, arrows))
+    below = f"accuracy under attack ({plain(str(allowed), 60)})"
+    label_axes(axes, below, f"locality ({TITLES[score]})", width)
+    _legend(figure, found, names, width, arrows=True)
+    _write_letters(figure, drawn, names)
     return figure
 
 
@@ -166,50 +171,31 @@ def _random_line(panel: Axes, found: Measured, method: str, score: str) -> None:
                 panel.axhspan(floor.low, floor.high, color=GREY, alpha=0.13, linewidth=0, zorder=1)
 
 
-def _twin_arrows(panel: Axes, points: Sequence[Point]) -> None:
+def _twin_arrows(panel: Axes, points: Sequence[Point]) -> list[Polyline]:
+    """Draws them, and says where they are."""
     there = {point.model.name: point for point in points}
+    arrows: list[Polyline] = []
     for point in points:
         if point.model.kind == "robust" and point.model.twin in there:
             start = there[point.model.twin]
-            panel.add_patch(
-                FancyArrowPatch(
-                    (start.x.mean, start.y.mean),
-                    (point.x.mean, point.y.mean),
-                    arrowstyle="-|>",
-                    mutation_scale=6,
-                    shrinkA=4,
-                    shrinkB=4,
-                    linewidth=0.6,
-                    color=COLOURS["standard"],
-                    alpha=0.45,
-                    zorder=2.5,
-                )
-            )
+            arrows.append([(start.x.mean, start.y.mean), (point.x.mean, point.y.mean)])
+            panel.add_patch(FancyArrowPatch(*arrows[-1], shrinkA=4, shrinkB=4, **TWIN_ARROW))
+    return arrows
 
 
-def _trend_arrow(panel: Axes, points: Sequence[Point]) -> None:
+def _trend_arrow(panel: Axes, points: Sequence[Point]) -> list[Polyline]:
     """The least-squares line over the range of the points; two points or equal accuracies have no trend."""
     x = np.array([point.x.mean for point in points])
     y = np.array([point.y.mean for point in points])
     if len(points) < 3 or np.ptp(x) == 0:
-        return
+        return []
     slope, height = np.polyfit(x, y, 1)
-    # A little beyond the outermost points, so that they do not hide the arrow's head.
-    reach = 0.15 * np.ptp(x)
+    # Beyond the outermost points, so that they do not hide the arrow's head.
+    reach = 0.35 * np.ptp(x)
     ends = [(float(each), float(height + slope * each)) for each in (x.min() - reach, x.max() + reach)]
-    panel.add_patch(
-        FancyArrowPatch(
-            *ends,
-            arrowstyle="simple,head_width=9,head_length=8,tail_width=3.5",
-            shrinkA=0,
-            shrinkB=0,
-            color=GREEN,
-            linewidth=0,
-            alpha=0.3,
-            zorder=2,
-        )
-    )
+    panel.add_patch(FancyArrowPatch(*ends, shrinkA=0, shrinkB=0, **TREND_ARROW))
     panel.update_datalim(ends)
+    return [ends]
 
 
 def _finish(panel: Axes, method: str, points: Sequence[Point], prefix: str = "") -> None:
@@ -219,7 +205,7 @@ def _finish(panel: Axes, method: str, points: Sequence[Point], prefix: str = "")
         text = f"{prefix}{found.used} model{'s' if found.used != 1 else ''}, no trend to tell"
     else:
         p = "p < 0.001" if found.spearman_p < 0.001 else f"p = {found.spearman_p:.2g}"
-        text = f"{prefix}ρ = {found.spearman:.2f}, {p}, {found.used} models".replace("-", "−")
+        text = f"{prefix}ρ = {signed_text(found.spearman)}, {p}, {found.used} models".replace("-", "−")
     panel.set_title(METHOD_TITLES.get(method, plain(method)), pad=13)
     panel.annotate(
         text, (0.5, 1), (0, 3), xycoords="axes fraction", textcoords="offset points", fontsize=6.5, color=GREY, ha="center"
@@ -229,43 +215,24 @@ def _finish(panel: Axes, method: str, points: Sequence[Point], prefix: str = "")
     panel.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
 
 
-def _letters(models: Sequence[Model]) -> dict[str, str]:
-    """A letter for each model that neither marker nor colour tells from another of its family."""
-    looks = [(model.family, model.kind) for model in models]
-    shared = [model.name for model, look in zip(models, looks, strict=True) if looks.count(look) > 1]
-    return dict(zip(shared, string.ascii_letters, strict=False))
+def _write_letters(figure: Figure, drawn: Sequence[Drawn], models: Sequence[Model]) -> None:
+    letters = model_letters(models)
+    if letters:
+        figure.draw_without_rendering()  # fixes limits and layout, which letters are placed by
+    for panel, points, arrows in drawn if letters else ():
+        write_letters(panel, points, letters, arrows)
 
 
-def _write_letters(figure: Figure, waiting: Sequence[tuple[Axes, Sequence[Point]]], letters: dict[str, str]) -> None:
-    """The letters beside their points."""
-    if not letters:
-        return
-    figure.draw_without_rendering()  # fixes limits and layout, which letters are placed by
-    for panel, points in waiting:
-        bars = [(point.x.low, point.y.mean, point.x.high, point.y.mean) for point in points]
-        bars += [(point.x.mean, point.y.low, point.x.mean, point.y.high) for point in points]
-        marked = [point for point in points if point.model.name in letters]
-        where = [(point.x.mean, point.y.mean) for point in marked]
-        texts = [letters[point.model.name] for point in marked]
-        solid = [bar for bar in bars if not any(map(math.isnan, bar))]
-        place_labels(panel, where, texts, solid, fontsize=7, fontweight="bold", zorder=6)
-
-
-def _variant(model: Model) -> str:
-    """What tells a model from others of its family."""
-    return model.name if model.kind != "robust" else f"{model.family} {model.trained}"
-
-
-def _legend(figure: Figure, found: Measured, models: Sequence[Model], trend: bool = False) -> None:
+def _legend(figure: Figure, found: Measured, models: Sequence[Model], width: Width, arrows: bool = False) -> None:
     others: list[tuple[Any, str]] = []
     if any(model.kind == "random" for model in found.models):
         others.append((Line2D([], [], color=GREY, linestyle=DASHES, linewidth=1.0), "random weights"))
-    if trend and sum(model.kind == "robust" for model in models) > 2:
-        others.append((Line2D([], [], color=GREEN, linewidth=3.5, alpha=0.3), "trend of the robust"))
-    known = {model.name: model for model in models}
-    words = [f"{letter} {plain(_variant(known[name]), 36)}" for name, letter in _letters(models).items()]
-    lines = textwrap.wrap("   ".join(word.replace(" ", "\N{NO-BREAK SPACE}") for word in words), 105)
-    model_legend(figure, models, others, "\n".join(lines) or None)
+    names = {model.name for model in models}
+    if arrows and any(model.kind == "robust" and model.twin in names for model in models):
+        others.append((FancyArrowPatch((0, 0), (1, 0), **TWIN_ARROW), "to its robust twin"))
+    if arrows and sum(model.kind == "robust" for model in models) > 2:
+        others.append((FancyArrowPatch((0, 0), (1, 0), **TREND_ARROW), "trend of the robust"))
+    model_legend(figure, models, others, letter_key(models, width), width)
 
 
 def _defined(measure: Measure | None) -> bool:

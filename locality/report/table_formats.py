@@ -166,6 +166,15 @@ def one_line(text: str) -> str:
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
+def signed_text(value: float) -> str:
+    """Two decimals with a real minus sign, which nothing that rounds to 0 has.
+
+    >>> signed_text(-0.456), signed_text(-1e-17)
+    ('−0.46', '0.00')
+    """
+    return f"{round(value, 2) + 0.0:.2f}".replace("-", "−")
+
+
 def _markdown_cell(cell: Cell) -> str:
     text = markdown_escaped(cell.text)
     return {"": text, "best": f"**{text}**", "near": f"<u>{text}</u>"}[cell.mark]

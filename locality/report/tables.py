@@ -70,7 +70,10 @@ def overview_table(results: Results) -> Table:
 
 
 def locality_table(results: Results) -> Table:
-    """One row a model × method: F1, lift, precision and recall with their intervals, and how many were undefined."""
+    """One row a model × method: F1, lift, precision and recall with their intervals, and how many were undefined.
+
+    The last row is the uniform map, which methods have to beat.
+    """
     found = measured(results)
     if not found.scores:
         raise NotMeasuredError("locality was not measured")
@@ -93,8 +96,20 @@ def locality_table(results: Results) -> Table:
             counts = [count_cell(scores[0].used), count_cell(scores[0].undefined)]
             rows.append([*_model_cells(model), Cell(method), *(score_cell(score) for score in scores), *counts])
             groups.append((model.data, method))
-    lift = "Lift: 0 is what the same attribution values score when shuffled over the image, 1 is perfect."
-    return Table("locality", "Locality", columns, marked(rows, groups, range(3, 7)), (INTERVALS, SCORE_MARKS, lift))
+    data = list(dict.fromkeys(name for name, _ in found.blind))
+    for name in data:
+        scores = [found.blind[name, score] for score in ("f1", "lift", "precision", "recall")]
+        blind = Cell("blind: uniform" if len(data) == 1 else f"blind: uniform on {name}")
+        counts = [count_cell(scores[0].used), count_cell(scores[0].undefined)]
+        rows.append([Cell("–"), Cell("–"), blind, *(score_cell(score) for score in scores), *counts])
+        groups.append((name, "blind"))  # alone, so that it is never the best
+    notes = (
+        INTERVALS,
+        SCORE_MARKS,
+        "Lift: 0 is what the same attribution values score when shuffled over the image, 1 is perfect.",
+        "blind: a map of ones, which has seen neither model nor image; its F1 is 2a/(1 + a) for a box of share a.",
+    )
+    return Table("locality", "Locality", columns, marked(rows, groups, range(3, 7)), notes)
 
 
 def robust_table(results: Results) -> Table:

@@ -8,7 +8,18 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from locality.report.measures import Measure, Measured, Model, floats, measured, measures, panel_methods, usual_budget
+from locality.report.measures import (
+    Measure,
+    Measured,
+    Model,
+    floats,
+    measured,
+    measures,
+    panel_methods,
+    uniform_scores,
+    usual_budget,
+)
+from locality.report.table_formats import signed_text
 from locality.runner.results import Results
 from locality.scores.statistics import correlation
 
@@ -30,6 +41,7 @@ def sentences(results: Results) -> list[str]:
     said = [_extent(results, found)]
     said += _twins(results, found, methods)
     said += _better_than_chance(found, methods)
+    said += _better_than_uniform(results, found, methods)
     said += _accuracy_trend(found, methods)
     said += _robustness_trend(found, methods)
     said += _floor(found, methods)
@@ -94,6 +106,30 @@ def _better_than_chance(found: Measured, methods: Sequence[str]) -> list[str]:
     ]
 
 
+def _better_than_uniform(results: Results, found: Measured, methods: Sequence[str]) -> list[str]:
+    """Which models beat a map of ones on the same images; a random one is not asked."""
+    blind = [
+        f"{measure.mean:.3f}{f' on {data}' if data else ''}"
+        for (data, score), measure in found.blind.items()
+        if score == "f1" and measure.used
+    ]
+    trained = {model.name for model in found.models if model.kind != "random"}
+    groups = results.rows[results.rows["model"].isin(trained)].groupby(["method", "model"], sort=False)
+    keys = [key for key, _ in groups]
+    changes = measures([floats(group["f1"]) - uniform_scores(group)["f1"] for _, group in groups])
+    words = []
+    for method in methods:
+        own = [change for (name, _), change in zip(keys, changes, strict=True) if name == method]
+        if own:
+            words.append(f"{method} for {_sure(own)} of {_count(len(own), 'model')}")
+    if not blind or not words:
+        return []
+    return [
+        f"A uniform map, which has seen neither model nor image, has F1 {_list(blind)}; above it (95 % interval of the "
+        f"difference): {_list(words)}."
+    ]
+
+
 def _with_accuracy(found: Measured, name: str) -> str:
     accuracy = found.accuracy.get(name)
     return f"{name} (accuracy {accuracy.mean:.1%})" if accuracy is not None and accuracy.used else name
@@ -126,7 +162,7 @@ def _trend(
         if not math.isnan(trend.spearman):
             count = trend.used
             verdict = "no trend can be told" if trend.spearman_p >= SURE else "rises" if trend.spearman > 0 else "falls"
-            words.append(f"{method} {_signed(trend.spearman)}, p = {trend.spearman_p:.2g}: {verdict}")
+            words.append(f"{method} {signed_text(trend.spearman)}, p = {trend.spearman_p:.2g}: {verdict}")
     if not words:
         return []
     return [f"F1 against {what}, rank correlation over {count} {kind} models: {'; '.join(words)}."]
@@ -184,7 +220,7 @@ def _sanity(results: Results) -> list[str]:
     ends = results.sanity[results.sanity["layers"] == last]
     parts = {str(name): floats(part["spearman"]) for name, part in ends.groupby("method", sort=False)}
     found = dict(zip(parts, measures(list(parts.values())), strict=True))
-    words = [f"{name} {_signed(measure.mean)}" for name, measure in found.items() if measure.used]
+    words = [f"{name} {signed_text(measure.mean)}" for name, measure in found.items() if measure.used]
     if not words:
         return []
     return [
@@ -222,7 +258,3 @@ def _count(number: int, thing: str) -> str:
 
 def _list(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-
-
-def _signed(value: float) -> str:
-    return f"{value:.2f}".replace("-", "−")

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from locality.attribution.preparation import UNIT, opened
 from locality.boundary.bisect import margin, rows
-from locality.model_calls import Calls, Model, check_target, image_seeds
+from locality.model_calls import Calls, Model, check_labels, check_target, image_seeds
 
 Norm = Literal["linf", "l2"]
 Loss = Literal["ce", "margin"]
@@ -112,14 +112,6 @@ def _checked(loss: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tens
         return loss(logits, labels)
 
     return checked
-
-
-def check_labels(labels: object, images: int) -> Tensor:
-    """The labels, if they are whole numbers, one an image; else an error."""
-    if isinstance(labels, Tensor) and labels.shape == (images,) and not labels.is_floating_point():
-        return labels.long()
-    got = f"{labels.dtype} of shape {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
-    raise ValueError(f"`labels` must be a tensor of {images} whole class numbers, one an image, got {got}")
 
 
 def random_points(images: Tensor, seeds: Sequence[int], epsilon: float, norm: Norm) -> Tensor:

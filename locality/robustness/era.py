@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from locality import __version__
-from locality.model_calls import Calls, Model, calling
+from locality.model_calls import Calls, Model, calling, check_labels
 from locality.robustness.accuracy import Attack, RobustAccuracy
-from locality.robustness.attacks import Norm, check_budget, check_labels
+from locality.robustness.attacks import Norm, check_budget
 from locality.robustness.autoattack import SUITES, Threat, attacks_of, check_sizes
 from locality.robustness.batch_store import BatchStore, batch_name, model_fingerprint
 from locality.robustness.examination import PROBABILITIES, examine, square_sentence

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from locality.data.dataset import ImageDataset, open_source
-from locality.data.source import Source
+from locality.data.files import Folder
+from locality.data.source import FileReader, Source
 from locality.runner.suite import DataChoice
 from locality.types import DataError, ModelSpec
 
@@ -61,10 +62,12 @@ def told_before() -> Iterator[None]:
 
 
 def block_hash(data: ImageDataset, first: int, last: int) -> str:
-    """A hash of the images from `first` to before `last`: names, labels, boxes, known file hashes, the first one's pixels.
+    """A hash of the images from `first` to before `last`: names, labels, boxes, file hashes, the first one's pixels.
 
-    The pixels are there because names do not say everything: `shapes` with another cue has the same ones. One image
-    stands for the block, because reading all of them would take as long as many a measurement.
+    The hash of a file is the manifest's, or that of its bytes where the manifest has none; entries of a zip stay as they
+    are, because nobody replaces one by itself. The pixels are there because names do not say everything: `shapes` with
+    another cue has the same ones. One image stands for the block, because drawing or decoding all of them would take as
+    long as many a measurement.
     """
     block = some_images(data, range(first, last))
     manifest = block.manifest
@@ -73,11 +76,35 @@ def block_hash(data: ImageDataset, first: int, last: int) -> str:
         digest.update(repr(manifest.images[column].tolist()).encode())
     digest.update(repr((block.region, block.classes, block.spec)).encode())
     digest.update(np.ascontiguousarray(manifest.corners).tobytes() + manifest.first.tobytes())
+    for content in _file_hashes(block):
+        digest.update(content.encode())
     try:
         digest.update((block[0].image * 255).round().byte().numpy().tobytes())
     except DataError:
         digest.update(b"cannot be read")
     return digest.hexdigest()
+
+
+def _file_hashes(data: ImageDataset) -> Iterator[str]:
+    """The hash of each file in a folder that the manifest has none of."""
+    reader = data.source.read
+    if not isinstance(reader, FileReader) or not isinstance(reader.root, Folder):
+        return
+    images = data.manifest.images
+    for name, known in zip(images["path"].tolist(), images["sha256"].tolist(), strict=True):
+        if known:
+            continue
+        try:
+            found = (reader.root.path / name).stat()
+            yield _file_hash(reader.root, name, found.st_size, found.st_mtime_ns)
+        except (DataError, OSError, ValueError):
+            yield "cannot be read"
+
+
+@functools.lru_cache(maxsize=200_000)
+def _file_hash(folder: Folder, name: str, size: int, changed: int) -> str:
+    """The sha256 of a file, kept until its size or the time of its last change differ: every model and part asks again."""
+    return hashlib.sha256(folder.read(name)).hexdigest()
 
 
 def unit_size(spec: ModelSpec) -> int:

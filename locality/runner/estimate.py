@@ -7,15 +7,16 @@ neither machine nor load; what one costs is measured.
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
-from locality.data.dataset import stack
+from locality.data.dataset import ImageDataset, stack
 from locality.model_calls import calling
 from locality.runner.local import default_processes, run_locally
 from locality.runner.measurements import COMPARED, MEASUREMENTS, Subject
@@ -23,8 +24,8 @@ from locality.runner.model_table import loaded
 from locality.runner.plan import Part, Plan, Progress, Task, Unit, images_of
 from locality.runner.run import Machine
 from locality.runner.suite import Suite
-from locality.runner.unit import torch_threads
-from locality.types import Sample
+from locality.runner.unit import Measured, sentence, torch_threads, unit_ids
+from locality.types import DataError, Sample
 
 POINTS = 20  # of a path, both ends included
 BUDGET = 3.0  # seconds that the calibration of one model and part may take
@@ -164,9 +165,13 @@ class Calibration:
 
     budget: float
 
-    def __call__(self, task: Task) -> Speed:
-        with torch_threads(task.threads):
-            return self._speed(task)
+    def __call__(self, task: Task) -> Speed | Measured:
+        """The speed, or a `Measured` with the fault that stood in the way: a process that raised would just be gone."""
+        try:
+            with torch_threads(task.threads):
+                return self._speed(task)
+        except Exception as error:
+            return Measured.nothing(unit_ids(task), sentence(error))
 
     def _speed(self, task: Task) -> Speed:
         start = time.perf_counter()
@@ -175,13 +180,16 @@ class Calibration:
         opening = time.perf_counter() - start
         data = images_of(task.suite, task.part, task.model)
         nominal = nominal_work(task.suite, task.part)
-        samples = [data[place] for place in range(task.unit.first, min(task.unit.last, task.unit.first + 8))]
+        samples = list(itertools.islice(_readable(data, task.unit.first), min(len(task.unit), 8)))
+        if not samples:
+            raise DataError(f"none of the {len(data) - task.unit.first:,} images of {data.name} can be read")
         gradient, forward = _evaluation_seconds(model, stack(samples).images.to(task.device))
         expected = nominal.gradients * gradient + nominal.forwards * forward
         if expected > PATIENCE * self.budget:
             return Speed(nominal, expected, 0, opening)
         count = max(1, min(len(task.unit), int(self.budget / expected)))
-        samples = [data[place] for place in range(task.unit.first, task.unit.first + count)]
+        samples = list(itertools.islice(_readable(data, task.unit.first), count))
+        count = len(samples)
         counted = Counted(model)
         part = MEASUREMENTS[task.part.kind]
 
@@ -231,6 +239,15 @@ class Counted(nn.Module):
             self.tally.forwards += len(images)
         logits: Tensor = self.model(images)
         return logits
+
+
+def _readable(data: ImageDataset, first: int) -> Iterator[Sample]:
+    """The images from `first` on, without those that a run would list as faults."""
+    for place in range(first, len(data)):
+        try:
+            yield data[place]
+        except (DataError, OSError):
+            continue
 
 
 def _mean(speeds: Sequence[Speed]) -> float:

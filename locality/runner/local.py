@@ -71,5 +71,41 @@ def available_devices() -> list[str]:
     return [f"cuda:{number}" for number in range(torch.cuda.device_count())] or ["cpu"]
 
 
+def checked_devices(text: str) -> tuple[str, ...]:
+    """The devices between the commas, each of which works here; of one kind, because numbers depend on it.
+
+    >>> checked_devices("cpu, cpu")
+    ('cpu', 'cpu')
+    >>> checked_devices("cpu,cuda:0")
+    Traceback (most recent call last):
+    ValueError: `device` must name devices of one kind, got 'cpu,cuda:0': run one kind, numbers of another differ by rounding
+    """
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if len({name.partition(":")[0] for name in names}) > 1:
+        raise ValueError(
+            f"`device` must name devices of one kind, got {text!r}: run one kind, numbers of another differ by rounding"
+        )
+    for name in names:
+        problem = _device_problem(name)
+        if problem is not None:
+            raise ValueError(f"`device` must be one that torch has here, such as cpu, got {name!r}: {problem}")
+    if not names:
+        raise ValueError(f"`device` must name at least one device, such as cpu, got {text!r}")
+    return names
+
+
+def _device_problem(name: str) -> str | None:
+    """Why torch cannot work there. CUDA devices are counted, not used: that would take memory of each in this process."""
+    try:
+        device = torch.device(name)
+        if device.type == "cuda":
+            count = torch.cuda.device_count()
+            return None if (device.index or 0) < count else f"torch sees {count} CUDA devices"
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError) as error:
+        return str(error).partition("\n")[0].rstrip(".")
+    return None
+
+
 def _lost(task: Task, end: str) -> Measured:
     return Measured.nothing(unit_ids(task), f"its process died twice ({end}): is there enough memory?")

@@ -15,7 +15,7 @@ from locality.runner.chosen_images import block_hash, chosen_images, forget_imag
 from locality.runner.data_choice import default_data
 from locality.runner.model_table import PlannedModel, described, loaded, with_twins
 from locality.runner.provenance import PACKAGES
-from locality.runner.suite import ModelChoice, Suite, SuiteError
+from locality.runner.suite import ModelChoice, Suite, SuiteError, option_problems
 from locality.scores.sanity import REFERENCE
 from locality.zoo.load import load_model
 
@@ -167,11 +167,13 @@ def images_of(suite: Suite, part: Part, model: PlannedModel) -> ImageDataset:
 
 def _data_problem(suite: Suite, problems: list[str]) -> bool:
     """Whether the suite's data cannot be opened; told once, not once for every model."""
-    if not suite.data.name:
-        return False
+    wrong = option_problems(suite.data)
+    problems += wrong
+    if wrong or not suite.data.name:
+        return bool(wrong)
     try:
         opened_source(suite.data.name, suite.data.seed, suite.data.options)
-    except (ValueError, OSError) as error:
+    except (ValueError, TypeError, OSError) as error:
         problems.append(f"data: {error}")
         return True
     return False

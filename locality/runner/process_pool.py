@@ -28,6 +28,7 @@ class _Worker(Generic[Task]):
     pipe: Connection
     place: str
     task: Task | None = None
+    ready: bool = False  # it has come as far as asking for work
 
 
 def in_processes(
@@ -43,10 +44,13 @@ def in_processes(
 
     `work` must not raise. Where its process dies, `smaller(task)` is tried next; where that is None, the result is
     `lost(task, how it ended)`. Processes start with these environment `variables`, and end themselves when this one dies.
+
+    A process that dies before it is ready was not killed by its task, which is kept as it is; where that happens again and
+    again, RuntimeError says so.
     """
     waiting = deque(tasks)
     workers: list[_Worker[Task]] = [_started(work, place, variables) for place in places[: len(waiting)]]
-    deaths, finished = 0, 0
+    early_deaths = 0  # since one was last ready
     try:
         while waiting or any(worker.task is not None for worker in workers):
             for worker in workers:
@@ -58,26 +62,28 @@ def in_processes(
                 number = next(number for number, worker in enumerate(workers) if worker.pipe is pipe)
                 worker = workers[number]
                 assert worker.task is not None
-                task, worker.task = worker.task, None
                 try:
-                    result: Result = worker.pipe.recv()
+                    told = worker.pipe.recv()
                 except (EOFError, ConnectionError):
                     end = _ended(worker)
-                    deaths += 1
-                    if not finished and deaths > 2 * len(workers) + 2:
+                    early_deaths += not worker.ready
+                    if early_deaths > 2 * len(workers) + 2:
                         raise RuntimeError(
-                            f"every process died before it finished anything ({end}): a script must call this under "
+                            f"every process died before it was ready to work ({end}): a script must call this under "
                             '`if __name__ == "__main__":`; processes=0 (--processes 0) works without others'
                         ) from None
                     workers[number] = _started(work, worker.place, variables)
-                    again = smaller(task)
+                    again = smaller(worker.task) if worker.ready else worker.task
                     if again is not None:
                         waiting.appendleft(again)
                         continue
-                    result = lost(task, end)
+                    told = lost(worker.task, end)
                 else:
-                    finished += 1
-                yield task, result
+                    if not worker.ready:  # the first thing that a process tells
+                        worker.ready, early_deaths = True, 0
+                        continue
+                task, worker.task = worker.task, None
+                yield task, told
     finally:
         for worker in workers:
             worker.process.kill()  # whatever it is doing will be done again
@@ -101,6 +107,7 @@ def _serve(pipe: Connection, work: Callable[[Task, str], Result], place: str) ->
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
     threading.Thread(target=_follow_parent, daemon=True).start()
     with contextlib.suppress(EOFError, ConnectionError):
+        pipe.send("ready")
         while True:
             pipe.send(work(pipe.recv(), place))
 

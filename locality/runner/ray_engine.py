@@ -37,10 +37,8 @@ def run_on_ray(
     if ours:
         _start(ray, address, processes, threads)
     try:
-        if address is None and ray.cluster_resources().get("GPU", 0.0) < gpus:  # a cluster elsewhere may grow
-            raise ValueError(
-                f"`--gpus` must not ask for more than this machine has, got {gpus:g}: pass --address of a cluster"
-            )
+        if address is None:  # a cluster elsewhere may grow; this one would wait for ever
+            _check_size(ray, threads, gpus)
         yield from _finished(ray, deque(tasks), threads, gpus)
     finally:
         if ours:
@@ -66,6 +64,17 @@ def _start(ray: Any, address: str | None, processes: int | None, threads: int) -
         ray.init(**options)
     except ConnectionError as error:
         raise ValueError(f"`--address` must be that of a running Ray cluster, got {address!r}: {error}") from error
+
+
+def _check_size(ray: Any, threads: int, gpus: float) -> None:
+    there = ray.cluster_resources()
+    for option, kind, asked in (("--threads", "CPU", threads), ("--gpus", "GPU", gpus)):
+        most = there.get(kind, 0.0)
+        if most < asked:
+            raise ValueError(
+                f"`{option}` must not ask for more than the {most:g} {kind}s of this machine, got {asked:g}: "
+                "ask for fewer, or pass --address of a cluster"
+            )
 
 
 def _finished(ray: Any, waiting: deque[Task], threads: int, gpus: float) -> Iterator[tuple[Task, Measured]]:

@@ -10,7 +10,7 @@ from typing import Literal
 
 import pandas as pd
 
-from locality.runner.local import available_devices, run_locally
+from locality.runner.local import available_devices, checked_devices, run_locally
 from locality.runner.plan import Plan, Task, make_plan
 from locality.runner.ray_engine import run_on_ray
 from locality.runner.store import Store
@@ -83,7 +83,7 @@ def machine_here(
     gpus: float | None = None,
 ) -> Machine:
     """The machine behind command-line options: every CUDA device, or every core, unless told otherwise."""
-    devices = tuple(device.split(",")) if device else tuple(available_devices())
+    devices = tuple(available_devices()) if device is None else checked_devices(device)
     return Machine(engine, processes, threads, devices, address, gpus or 0.0)  # type: ignore[arg-type]
 
 

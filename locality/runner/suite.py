@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from locality.robustness.era import check_request
 from locality.runner.evaluate import Settings
 from locality.runner.suite_parts import DataChoice as DataChoice
 from locality.runner.suite_parts import ModelChoice as ModelChoice
+from locality.runner.suite_parts import RobustPart
 from locality.runner.suite_parts import Suite as Suite
 from locality.runner.typed_table import typed_table
 from locality.shipped import PACKAGE, ROOMS, shipped
@@ -24,6 +26,14 @@ from locality.zoo.architectures import is_function
 from locality.zoo.catalog import entries, unknown_name
 from locality.zoo.files import MISSING, MissingWeightsError, found_weights, where
 from locality.zoo.load import CHECKPOINT_SUFFIXES
+
+# What `data.options` must not say, because it is said elsewhere.
+RESERVED = {
+    "name": "say `data.name`",
+    "path": 'say `data.name` = "imagenet:PATH"',
+    "seed": "say `data.seed`",
+    "split": "a suite measures the evaluation split",
+}
 
 
 class SuiteError(ValueError):
@@ -113,26 +123,14 @@ def problems_of(suite: Suite, download: bool = False) -> list[str]:
     is_file = suite.data.name.lower().endswith(".csv") or Path(suite.data.name).exists()
     if suite.data.name and kind not in SOURCES and not is_file:
         problems.append(f"`data.name` must be one of {', '.join(SOURCES)} or a manifest's path, got {suite.data.name!r}")
-    for key, value in suite.data.options:
-        if not isinstance(value, str | int | float):
-            problems.append(f"`data.options.{key}` must be a text or a number, got {value!r}")
-    if not 0 < suite.data.max_box_share <= 1:
-        problems.append(f"`data.max_box_share` must be a share such as 0.8, got {suite.data.max_box_share}")
+    problems += option_problems(suite.data)
     for attack in suite.robust:
         tried(check_request, attack.norm, attack.epsilon, attack.attack, attack.batch_size)
-    positive = {"data.limit": suite.data.limit, "block": suite.block}
-    positive |= {f"robust[{place}].limit": part.limit for place, part in enumerate(suite.robust)}
-    if suite.faithfulness:
-        positive |= {"faithfulness.limit": suite.faithfulness.limit, "faithfulness.samples": suite.faithfulness.samples}
-    if suite.sanity:
-        positive |= {"sanity.limit": suite.sanity.limit, "sanity.layers_at_once": suite.sanity.layers_at_once}
-    if suite.searches:
-        positive["searches.limit"] = suite.searches.limit
-    problems += [
-        f"`{key}` must be at least 1, got {value}" for key, value in positive.items() if value is not None and value < 1
-    ]
-    if suite.gallery < 0:
-        problems.append(f"`gallery` must be a number of images, got {suite.gallery}")
+    problems += _repeated_attacks(suite.robust) + _number_problems(suite)
+    searches = suite.searches.names if suite.searches else ("none",)
+    if not searches:
+        problems.append("`searches.names` must name at least one search, such as fast")
+    problems += [f"`searches.names` names {name!r} twice: once is enough" for name in _repeated(searches)]
     named = [("pairs", name) for pair in suite.pairs for name in pair]
     named += [(f"robust[{place}].models", name) for place, part in enumerate(suite.robust) for name in part.models]
     for key, models in (
@@ -145,6 +143,64 @@ def problems_of(suite: Suite, download: bool = False) -> list[str]:
         f"`{key}` must name models of the suite, got {name!r}" for key, name in dict.fromkeys(named) if name not in names
     ]
     return problems
+
+
+def _number_problems(suite: Suite) -> list[str]:
+    problems = []
+    if not 0 < suite.data.max_box_share <= 1:
+        problems.append(f"`data.max_box_share` must be a share such as 0.8, got {suite.data.max_box_share}")
+    if not 0 <= suite.rho < math.inf:
+        problems.append(f"`rho` must be 0 or larger, got {suite.rho}")
+    if suite.faithfulness and not 0 < suite.faithfulness.sigma < math.inf:
+        problems.append(f"`faithfulness.sigma` must be above 0, such as 0.03, got {suite.faithfulness.sigma}")
+    if suite.gallery < 0:
+        problems.append(f"`gallery` must be a number of images, got {suite.gallery}")
+    positive = {"data.limit": suite.data.limit, "block": suite.block}
+    positive |= {f"robust[{place}].limit": part.limit for place, part in enumerate(suite.robust)}
+    if suite.faithfulness:
+        positive |= {"faithfulness.limit": suite.faithfulness.limit, "faithfulness.samples": suite.faithfulness.samples}
+    if suite.sanity:
+        positive |= {"sanity.limit": suite.sanity.limit, "sanity.layers_at_once": suite.sanity.layers_at_once}
+    if suite.searches:
+        positive["searches.limit"] = suite.searches.limit
+    return problems + [
+        f"`{key}` must be at least 1, got {value}" for key, value in positive.items() if value is not None and value < 1
+    ]
+
+
+def option_problems(choice: DataChoice) -> list[str]:
+    """What is wrong with the options of a source as far as they can be judged without opening it.
+
+    >>> option_problems(DataChoice("shapes", options=(("count", 20), ("seed", 1))))
+    ['`data.options.seed` must not be given: say `data.seed`']
+    """
+    problems = [
+        f"`data.options.{key}` must be a text or a number, got {value!r}"
+        for key, value in choice.options
+        if not isinstance(value, str | int | float)
+    ]
+    return problems + [
+        f"`data.options.{key}` must not be given: {RESERVED[key]}" for key, _ in choice.options if key in RESERVED
+    ]
+
+
+def with_images(draft: Draft, data: str | None = None, boxes: str | Path | None = None, limit: int | None = None) -> Draft:
+    """The draft with other images, other boxes or fewer images than its suite says; None leaves what it says."""
+    if draft.suite is None or (data is None and boxes is None and limit is None):
+        return draft
+    choice = draft.suite.data
+    given = tuple(pair for pair in choice.options if boxes is None or pair[0] != "boxes")
+    choice = replace(
+        choice,
+        name=choice.name if data is None else data,
+        limit=choice.limit if limit is None else limit,
+        options=given if boxes is None else (*given, ("boxes", str(boxes))),
+    )
+    suite = replace(draft.suite, data=choice)
+    # Only what was said about the images can have become right or wrong.
+    kept = [problem for problem in draft.problems if not problem.startswith("`data.")]
+    fresh = [problem for problem in problems_of(suite) if problem.startswith("`data.")]
+    return replace(draft, suite=suite, problems=(*kept, *fresh))
 
 
 def search_function(name: str) -> Callable[..., Any]:
@@ -199,6 +255,17 @@ def _model_problems(choice: ModelChoice, download: bool) -> list[str]:
     if Path(source).suffix in CHECKPOINT_SUFFIXES or "/" in source:
         return [] if Path(source).expanduser().is_file() else [f"`{source}` is no file: which checkpoint is {choice.name}?"]
     return [unknown_name(source, list(known))]
+
+
+def _repeated_attacks(parts: Sequence[RobustPart]) -> list[str]:
+    """An image under the same attack twice would count twice; for other models it may be asked for again."""
+    problems = []
+    for place, part in enumerate(parts):
+        for first, other in enumerate(parts[:place]):
+            same = (part.norm, part.epsilon, part.attack) == (other.norm, other.epsilon, other.attack)
+            if same and (not part.models or not other.models or set(part.models) & set(other.models)):
+                problems.append(f"`robust[{place}]` must not repeat the attack of `robust[{first}]`: change or remove it")
+    return problems
 
 
 def _repeated(names: Sequence[str]) -> list[str]:

@@ -58,11 +58,20 @@ def write_model(trained: Trained, recipe: Recipe, out: Path, progress: Progress 
 
 
 def write_weights(model: PixelModel, path: Path) -> None:
-    """The network's tensors in half precision; vectors (biases, BatchNorm) stay whole: few, and variances may be tiny."""
+    """The network's tensors in half precision; vectors (biases, BatchNorm) stay whole: few, and variances may be tiny.
+
+    An error where half precision, which ends at 65,504, cannot hold them.
+    """
     tensors = {
         name: (value.half() if value.is_floating_point() and value.dim() > 1 else value).contiguous()
         for name, value in model.net.state_dict().items()
     }
+    bad = [name for name, value in tensors.items() if value.is_floating_point() and not value.isfinite().all()]
+    if bad:
+        raise ValueError(
+            f"`{path.name}` cannot be written: {len(bad)} of {len(tensors)} tensors have nan, or numbers beyond 65,504, the "
+            f"most that half precision holds ({', '.join(bad[:5])}): lower `learning_rate`, or set `clip_norm`"
+        )
     part = path.with_name(f"{path.name}.part")
     save_file(tensors, part)
     os.replace(part, path)

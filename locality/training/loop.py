@@ -24,7 +24,7 @@ from locality.torchvision_shim import import_torchvision
 from locality.training.attack import perturbed
 from locality.training.images import BatchKeys, TrainingImages, together
 from locality.training.losses import LOSSES, REGULARISERS, Objective, TrainingBatch
-from locality.training.recipe import LossPart, OptimizerPart, Recipe
+from locality.training.recipe import LossPart, OptimizerPart, Recipe, check_recipe, check_shift
 from locality.training.schedule import growing, one_cycle
 from locality.training.state import Log, RunState, read_state, write_state
 from locality.types import ModelSpec
@@ -65,16 +65,22 @@ def train(
     device: str | None = None,
     workers: int = 0,
 ) -> Trained:
-    """Run `recipe`; the state and the log go to the folder `out`, and a run found there is gone on with."""
+    """Run `recipe`; the state and the log go to the folder `out`, and a run found there is gone on with.
+
+    `device` is "cpu", or None for what torch finds.
+    """
+    check_recipe(recipe)
+    if device not in (None, "cpu"):
+        raise ValueError(
+            f"`device` must be cpu, or left out for what torch finds, got {device!r}: choose among GPUs with "
+            "CUDA_VISIBLE_DEVICES"
+        )
     with torch.random.fork_rng():
         return _trained(recipe, out, progress, device, workers)
 
 
 def _trained(recipe: Recipe, out: Path, progress: Progress, device: str | None, workers: int) -> Trained:
-    import_torchvision()  # accelerate imports torchvision
-    from accelerate import Accelerator
-
-    accelerator = Accelerator(mixed_precision=recipe.precision, cpu=device == "cpu")
+    accelerator = _accelerator(recipe, device)
     if recipe.batch_size % accelerator.num_processes:
         raise ValueError(
             f"`batch_size` must be a multiple of the number of processes, got {recipe.batch_size} for "
@@ -84,9 +90,11 @@ def _trained(recipe: Recipe, out: Path, progress: Progress, device: str | None, 
     images = TrainingImages(data, recipe.augmentation, recipe.seed)
     if len(images) < recipe.batch_size:
         raise ValueError(f"`batch_size` is {recipe.batch_size}, but there are only {len(images)} images to train on")
+    check_shift(recipe, *data[0].image.shape[-2:])
+    fingerprint = data.fingerprint()
+    state = read_state(out / "state.pt", recipe.as_table(), fingerprint)
     images.keep(lambda done, total: None)
     out.mkdir(parents=True, exist_ok=True)
-    state = read_state(out / "state.pt", recipe.as_table())
     model = new_model(recipe, data)
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if state is not None:
@@ -118,9 +126,8 @@ def _trained(recipe: Recipe, out: Path, progress: Progress, device: str | None, 
         now = time.monotonic()
         if accelerator.is_main_process and (now - saved > SECONDS_BETWEEN_STATES or number + 1 == total):
             seconds = before + now - began
-            entry = RunState(
-                number + 1, model.net.state_dict(), run.average, optimizer.state_dict(), seconds, recipe.as_table()
-            )
+            weights, memory = model.net.state_dict(), optimizer.state_dict()
+            entry = RunState(number + 1, weights, run.average, memory, seconds, recipe.as_table(), fingerprint)
             write_state(entry, out / "state.pt")
             saved = now
     accelerator.wait_for_everyone()
@@ -203,6 +210,18 @@ class _Run:
             raise ValueError(f"the loss is {float(both[0])} at step {step}: lower `learning_rate` or set `clip_norm`")
         if self.accelerator.is_main_process:
             self.log.write(step=step, loss=float(both[0]), accuracy=float(both[1]), learning_rate=learning_rate)
+
+
+def _accelerator(recipe: Recipe, device: str | None) -> Any:
+    import_torchvision()  # accelerate imports torchvision
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState, is_initialized
+
+    # The first run of a process settles the precision for all others, unless it is forgotten. What is forgotten does not
+    # include the group of processes, which lives in another state.
+    if is_initialized() and AcceleratorState().mixed_precision != recipe.precision:
+        AcceleratorState._reset_state()
+    return Accelerator(mixed_precision=recipe.precision, cpu=device == "cpu")
 
 
 def _steps(settings: LossPart) -> tuple[int, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import tomllib
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from fractions import Fraction
@@ -105,6 +106,7 @@ def read_recipe(path: str | Path) -> Recipe:
 
 def check_recipe(recipe: Recipe) -> None:
     """Raise if the recipe cannot be run as it is."""
+    from locality.robustness.attacks import check_budget
     from locality.training.losses import LOSSES, REGULARISERS
     from locality.zoo.nets import NETS
 
@@ -116,19 +118,60 @@ def check_recipe(recipe: Recipe) -> None:
         raise ValueError(f'`loss.epsilon` must be above 0 for {recipe.loss.name!r}, got {recipe.loss.epsilon}: say "4/255"')
     if not recipe.name or set(recipe.name) & set("/\\\0") or recipe.name.startswith("."):
         raise ValueError(f"`name` must be good for a file's name, got {recipe.name!r}")
-    positive = {
-        "batch_size": recipe.batch_size,
-        "optimizer.learning_rate": recipe.optimizer.learning_rate,
-        "loss.steps": recipe.loss.steps,
-        "loss.step_size": recipe.loss.step_size,
+    _check_numbers(recipe)
+    budgets = {"evaluate_epsilon": (recipe.evaluate_epsilon, "linf")}
+    if recipe.loss.name != "standard":
+        budgets["loss.epsilon"] = recipe.loss.epsilon, recipe.loss.norm
+    for name, (epsilon, norm) in budgets.items():
+        try:
+            check_budget(epsilon, norm)
+        except ValueError as error:
+            raise ValueError(str(error).replace("`epsilon`", f"`{name}`", 1)) from None
+
+
+def check_shift(recipe: Recipe, height: int, width: int) -> None:
+    """Raise if images of this size cannot be shifted as far as the recipe says: what moves in is a mirrored edge."""
+    if recipe.augmentation.shift >= min(height, width):
+        raise ValueError(
+            f"`augmentation.shift` must be less than the side of an image, got {recipe.augmentation.shift} for images of "
+            f"{height}×{width}: a few pixels are usual"
+        )
+
+
+def _check_numbers(recipe: Recipe) -> None:
+    """Raise if a number is out of its range; comparisons are written so that nan is, too."""
+    positive = [
+        ("batch_size", recipe.batch_size),
+        ("optimizer.learning_rate", recipe.optimizer.learning_rate),
+        ("optimizer.clip_norm", 1.0 if recipe.optimizer.clip_norm is None else recipe.optimizer.clip_norm),
+        ("loss.steps", recipe.loss.steps),
+        ("loss.step_size", recipe.loss.step_size),
+        *(("std", value) for value in recipe.std),
+    ]
+    for name, number in positive:
+        if not 0 < number < math.inf:
+            raise ValueError(f"`{name}` must be above 0 and finite, got {number}")
+    at_least_0 = {
+        "epochs": recipe.epochs,
+        "seed": recipe.seed,
+        "augmentation.shift": recipe.augmentation.shift,
+        "augmentation.colour": recipe.augmentation.colour,
+        "loss.beta": recipe.loss.beta,
+        "optimizer.weight_decay": recipe.optimizer.weight_decay,
     }
-    for name, number in positive.items():
-        if number <= 0:
-            raise ValueError(f"`{name}` must be above 0, got {number}")
-    if recipe.epochs < 0:
-        raise ValueError(f"`epochs` must be at least 0, got {recipe.epochs}")
-    if not 0 <= recipe.ema < 1:
-        raise ValueError(f"`ema` must be at least 0 and below 1, got {recipe.ema}")
+    for name, number in at_least_0.items():
+        if not 0 <= number < math.inf:
+            raise ValueError(f"`{name}` must be at least 0 and finite, got {number}")
+    below_1 = {
+        "ema": recipe.ema,
+        "loss.label_smoothing": recipe.loss.label_smoothing,
+        "optimizer.momentum": recipe.optimizer.momentum,
+    }
+    for name, number in below_1.items():
+        if not 0 <= number < 1:
+            raise ValueError(f"`{name}` must be at least 0 and below 1, got {number}")
+    if recipe.seed >= 2**32:
+        raise ValueError(f"`seed` must be below 2³², got {recipe.seed}")
     if not 0 <= recipe.loss.warm_up <= 1:
         raise ValueError(f"`loss.warm_up` must be a share from 0 to 1, got {recipe.loss.warm_up}")
 
@@ -187,6 +230,6 @@ def _number(value: Any) -> float | None:
     if isinstance(value, str):
         try:
             return float(Fraction(value.replace(" ", "")))
-        except (ValueError, ZeroDivisionError):
+        except (ValueError, ZeroDivisionError, OverflowError):
             return None
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -22,6 +22,7 @@ class RunState:
     optimizer: dict[str, Any]
     seconds: float  # spent so far, over all sittings
     recipe: dict[str, Any] = field(default_factory=dict)
+    data: str = ""  # the fingerprint of what is trained on; unknown in states written before it was kept
 
 
 def write_state(state: RunState, path: Path) -> None:
@@ -34,8 +35,8 @@ def write_state(state: RunState, path: Path) -> None:
     os.replace(part, path)
 
 
-def read_state(path: Path, recipe: dict[str, Any]) -> RunState | None:
-    """The state of an earlier sitting, None where there is none; an error where it belongs to another recipe."""
+def read_state(path: Path, recipe: dict[str, Any], data: str) -> RunState | None:
+    """The state of an earlier sitting, None where there is none; an error where the recipe or the data was another."""
     if not path.exists():
         return None
     try:
@@ -46,6 +47,11 @@ def read_state(path: Path, recipe: dict[str, Any]) -> RunState | None:
         changed = sorted(key for key in recipe if recipe[key] != state.recipe.get(key))
         raise ValueError(
             f"`{path}` belongs to another recipe ({', '.join(changed)} changed): delete it, or choose another --out"
+        )
+    if state.data not in ("", data):
+        raise ValueError(
+            f"`{path}` belongs to other data (its fingerprint was {state.data[:16]}, now it is {data[:16]}): bring the data "
+            "back, delete the state, or choose another --out"
         )
     return state
 

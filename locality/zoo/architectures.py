@@ -127,6 +127,8 @@ def of_function(name: str, classes: int | None) -> nn.Module:
                     f"`{name}`: there is no module {error.name!r}: install it, or run where it lies (or set PYTHONPATH)"
                 ) from error
             raise ModelError(f"`{name}`: importing {module_name} failed: {error}") from error
+        except (Exception, SystemExit) as error:  # whatever the file does, also leaving Python
+            raise ModelError(f"`{name}`: importing {module_name} failed: {_told(error)}: correct the file") from error
         function = getattr(module, function_name, None)
         if not callable(function):
             known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
@@ -135,8 +137,8 @@ def of_function(name: str, classes: int | None) -> nn.Module:
             raise ModelError(f"`{name}`: {module_name} has no function {function_name!r}{hint}")
         try:
             net = function() if classes is None else function(num_classes=classes)
-        except Exception as error:
-            raise ModelError(f"`{name}` failed: {type(error).__name__}: {error}") from error
+        except (Exception, SystemExit) as error:
+            raise ModelError(f"`{name}` failed: {_told(error)}") from error
     if not isinstance(net, nn.Module):
         raise ModelError(f"`{name}` must return an nn.Module, got {type(net).__name__}")
     return net
@@ -186,11 +188,20 @@ def _interpolation(name: str) -> Interpolation:
 @contextlib.contextmanager
 def _current_folder_on_path() -> Iterator[None]:
     folder = str(Path.cwd())
+    if folder in sys.path:
+        yield
+        return
     sys.path.append(folder)
     try:
         yield
     finally:
-        sys.path.remove(folder)
+        with contextlib.suppress(ValueError):  # taken off by the module itself
+            sys.path.remove(folder)
+
+
+def _told(error: BaseException) -> str:
+    """The kind of an error and the first line of what it says."""
+    return f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
 def _swin(tensors: Tensors) -> Tensors:

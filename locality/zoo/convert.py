@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from locality.download import file_hash
-from locality.zoo.entry import ModelError
+from locality.zoo.entry import ModelError, NeedsCodeError
 from locality.zoo.files import converted, remember
 from locality.zoo.weights import Tensors, read_tensors, state_dict_in
 
@@ -34,9 +34,7 @@ def convert(path: str | Path, out: str | Path | None = None, trust_pickle: bool 
         raise ModelError(f"`out` must be another file than `{path}`")
     try:
         tensors = read_tensors(path)
-    except ModelError as error:
-        if "needs code to load" not in str(error):
-            raise
+    except NeedsCodeError as error:
         if not trust_pickle:
             raise ModelError(f"`{path}` needs code to load: {WARNING}") from error
         tensors = _tensors_of_pickle(path)

@@ -17,6 +17,14 @@ class ModelError(ValueError):
     """A model that cannot be had as it was asked for."""
 
 
+class NeedsCodeError(ModelError):
+    """A checkpoint that is whole, but that only code of its own, or a full unpickler, can load."""
+
+
+class DamagedFileError(ModelError):
+    """A checkpoint that is not as it was saved."""
+
+
 @dataclass(frozen=True)
 class Address:
     """Weights to fetch. Without a published checksum, the one first seen is remembered, and another refused."""

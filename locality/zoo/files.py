@@ -7,7 +7,7 @@ against the one seen first, which is kept beside the file as `FILE.sha256`.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -15,7 +15,7 @@ from typing import Literal
 from locality.cache import cache_folder
 from locality.download import download, file_hash
 from locality.zoo.catalog import entries
-from locality.zoo.entry import Address, Entry, ModelError, Package, Shipped
+from locality.zoo.entry import Address, DamagedFileError, Entry, ModelError, Package, Shipped
 
 Progress = Callable[[int, int | None], None]
 Where = Literal["shipped", "installed", "cached", "random", "to fetch", "to install"]
@@ -82,6 +82,23 @@ def fetched(
         f"`{name}` needs the file {path.name}, which is not on this machine: fetch it with `locality models fetch {name}` "
         f"(or --download), or get {url} elsewhere and put it at `{path}`; {what_works()}"
     )
+
+
+@contextlib.contextmanager
+def not_kept_damaged(path: Path) -> Iterator[None]:
+    """Delete a file that is fetched to `path` meanwhile and turns out to be damaged, and the sha256 seen with it.
+
+    A damaged file that is kept would be loaded again and again, and its sha256 would refuse the good one. What was here
+    before stays: somebody else may have put it there. So does a file that only needs code.
+    """
+    is_here = path.exists()
+    try:
+        yield
+    except DamagedFileError:
+        if not is_here and path.is_file():
+            path.unlink()
+            path.with_name(f"{path.name}.sha256").unlink(missing_ok=True)
+        raise
 
 
 def cached(path: Path) -> Path | None:

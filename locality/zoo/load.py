@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,11 @@ from locality.types import ModelSpec
 from locality.zoo.architectures import KINDS, build, class_names, input_of, is_function, of_function, renamed
 from locality.zoo.cards import read_card
 from locality.zoo.catalog import CIFAR10, entries, unknown_name
-from locality.zoo.entry import Entry, ModelError, Package, Seed
-from locality.zoo.files import Progress, found_weights, verified
+from locality.zoo.entry import Address, Entry, ModelError, Package, Seed
+from locality.zoo.files import Progress, found_weights, models_folder, not_kept_damaged, verified
 from locality.zoo.pixel_model import PixelModel
 from locality.zoo.timm_weights import timm_pretrained
-from locality.zoo.weights import class_counts, fill, fill_in_order, normaliser_in, read_tensors, unwrapped
+from locality.zoo.weights import class_counts, fill, fill_in_order, normaliser_in, own_names, read_tensors, unwrapped
 
 CHECKPOINT_SUFFIXES = {".safetensors", ".pth", ".pt", ".ckpt", ".bin", ".tar", ".pkl"}
 
@@ -55,13 +56,13 @@ def load_model(
     known = entries()
     if num_classes is not None and num_classes < 2:
         raise ModelError(f"`num_classes` must be at least 2, got {num_classes}")
-    is_file = text not in known and _is_path(text)
+    is_file = is_checkpoint(text)
     if arch is not None and not is_file:
         raise ModelError(f"`arch` goes with the path of a checkpoint, got arch={arch!r} beside the model `{text}`")
     if text in known:
         model = _of_entry(known[text], download, progress)
     elif is_file:
-        model = _of_file(Path(text).expanduser(), arch, num_classes)
+        model = _of_file(_expanded(text), arch, num_classes)
     elif text.startswith("timm:"):
         model = timm_pretrained(text.removeprefix("timm:"), download, progress)
     elif text.startswith(("torchvision:", "net:")):
@@ -95,16 +96,25 @@ def entry_classes(entry: Entry) -> tuple[str, ...]:
 
 
 def _of_entry(entry: Entry, download: bool, progress: Progress | None) -> PixelModel:
-    path = found_weights(entry, download, progress)
+    path, tensors = _weights_of(entry, download, progress)
     spec = entry_spec(entry)
     net = build(entry.architecture, len(spec.classes), entry.weights.seed if isinstance(entry.weights, Seed) else 0)
     if path is not None:
-        tensors = read_tensors(path)
         if isinstance(entry.weights, Package):
             fill_in_order(net, tensors, path)
         else:
             fill(net, tensors, path, spec, lambda found: renamed(entry.architecture, found))
     return PixelModel(net, spec)
+
+
+def _weights_of(entry: Entry, download: bool, progress: Progress | None) -> tuple[Path | None, dict[str, torch.Tensor]]:
+    """Where the weights lie, and what is in them."""
+    guard: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if isinstance(entry.weights, Address) and entry.weights.checksum is None:  # nobody else has looked at the bytes
+        guard = not_kept_damaged(models_folder() / entry.weights.file)
+    with guard:
+        path = found_weights(entry, download, progress)
+        return path, {} if path is None else read_tensors(path)
 
 
 def _of_file(path: Path, arch: str | None, num_classes: int | None) -> PixelModel:
@@ -126,7 +136,7 @@ def _of_file(path: Path, arch: str | None, num_classes: int | None) -> PixelMode
     net, differs = _sized(architecture, tensors, path, num_classes, None if like is None else len(like.classes))
     model = _wrapped(net, architecture, path.stem)
     spec = model.spec if like is None else replace(like, classes=() if differs else like.classes)
-    given: dict[str, Any] = dict(normaliser_in(tensors))  # what the network was trained with
+    given: dict[str, Any] = dict(normaliser_in(tensors, own_names(model.net)))  # what the network was trained with
     spec = replace(spec, **given)
     fill(model.net, tensors, path, spec, lambda found: renamed(architecture, found))
     return PixelModel(model.net, spec)
@@ -141,7 +151,7 @@ def _sized(
     """
     net = build(architecture, num_classes or usual)
     inner = net.net if isinstance(net, PixelModel) else net
-    counts = class_counts(inner, renamed(architecture, unwrapped(tensors, inner.state_dict(), path)))
+    counts = class_counts(inner, renamed(architecture, unwrapped(tensors, own_names(inner), path)))
     if counts is None:
         return net, num_classes not in (None, usual)
     here, there = counts
@@ -185,5 +195,24 @@ def class_count(model: PixelModel, name: str) -> int:
         ) from error
 
 
-def _is_path(text: str) -> bool:
-    return Path(text).expanduser().is_file() or "/" in text or "\\" in text or Path(text).suffix in CHECKPOINT_SUFFIXES
+def is_checkpoint(name: str) -> bool:
+    """Whether the name is a checkpoint's path, there or not.
+
+    >>> is_checkpoint("runs/mine.pth"), is_checkpoint("timm:resnet50")
+    (True, False)
+    """
+    if name in entries():
+        return False
+    return _expanded(name).is_file() or "/" in name or "\\" in name or Path(name).suffix in CHECKPOINT_SUFFIXES
+
+
+def has_card(path: str) -> bool:
+    """Whether a card lies beside the checkpoint, which then needs no `arch`."""
+    return _expanded(path).with_suffix(".json").is_file()
+
+
+def _expanded(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise ModelError(f"`{text}` begins with a user whose home folder is not known: write the path in full") from error

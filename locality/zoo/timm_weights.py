@@ -13,7 +13,7 @@ import torch
 from locality.torchvision_shim import import_torchvision
 from locality.zoo.architectures import class_names, timm_input
 from locality.zoo.entry import ModelError
-from locality.zoo.files import cached, fetched, models_folder
+from locality.zoo.files import cached, fetched, models_folder, not_kept_damaged
 from locality.zoo.pixel_model import PixelModel
 from locality.zoo.weights import check_finite, read_tensors
 
@@ -35,9 +35,10 @@ def timm_pretrained(
     full = f"{configuration.architecture}.{configuration.tag}" if configuration.tag else configuration.architecture
     path, url = _place(full, configuration)
     found = None if cached(path) else _found_elsewhere(configuration)
-    if found is None:
-        found = fetched(f"timm:{full}", url, path, None, download, progress)
-    tensors = read_tensors(found)
+    with not_kept_damaged(path):
+        if found is None:
+            found = fetched(f"timm:{full}", url, path, None, download, progress)
+        tensors = read_tensors(found)
     with torch.random.fork_rng(devices=[]):
         try:
             # timm brings its published files into the shape of its networks, and loads them strictly.

@@ -11,6 +11,7 @@ import argparse
 import hashlib
 import pickle
 import re
+import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -22,7 +23,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from locality.types import ModelSpec
-from locality.zoo.entry import ModelError
+from locality.zoo.entry import DamagedFileError, ModelError, NeedsCodeError
 from locality.zoo.pixel_model import PixelModel
 
 Tensors = dict[str, Tensor]
@@ -63,9 +64,10 @@ def read_tensors(path: str | Path) -> Tensors:
 
 
 def state_dict_in(loaded: object, path: Path) -> Tensors:
-    """The tensors of a loaded file: its own, or those of the first section that has some."""
+    """The tensors of a loaded file: those of the first section that has some, or its own."""
     if isinstance(loaded, Mapping):
-        for part in (loaded, *(loaded.get(section) for section in SECTIONS)):
+        # The sections come first: beside them, a tensor is an accuracy or a step, not a weight.
+        for part in (*(loaded.get(section) for section in SECTIONS), loaded):
             if isinstance(part, Mapping):
                 tensors = {str(name): value.detach() for name, value in part.items() if isinstance(value, Tensor)}
                 if tensors:
@@ -90,7 +92,7 @@ def fill(
     """
     own = net.state_dict()
     buffers = dict(net.named_buffers())
-    found = rename(unwrapped(tensors, own, source, spec))
+    found = rename(unwrapped(tensors, own_names(net), source, spec))
     if not set(found) & set(own):
         raise ModelError(
             f"`{source}` does not fit the architecture, which has no tensor of it: it has {_listed(found)}, "
@@ -157,16 +159,27 @@ def unwrapped(tensors: Tensors, names: Iterable[str], source: str | Path, spec: 
         tensors = {name.removeprefix(wrapper): value for name, value in inner.items()}
 
 
-def normaliser_in(tensors: Tensors) -> dict[str, tuple[float, ...]]:
-    """The mean and the deviation of a normaliser among the tensors, where there is one.
+def own_names(net: nn.Module) -> set[str]:
+    """The names of all that a network calls its own, buffers that it does not save included."""
+    return set(net.state_dict()) | {name for name, _ in net.named_buffers()}
+
+
+def normaliser_in(tensors: Tensors, names: Iterable[str] = ()) -> dict[str, tuple[float, ...]]:
+    """The mean and the deviation of a normaliser among the tensors, where there is one around the network.
+
+    One that the network has inside, which `names` tell, is the network's own business.
 
     >>> normaliser_in({"module.0.std": torch.full((3, 1, 1), 0.25)})
     {'std': (0.25, 0.25, 0.25)}
+    >>> normaliser_in({"module.0.std": torch.full((3, 1, 1), 0.25)}, ["0.std"])
+    {}
     """
+    inside = set(names)
     found = {}
     for name, value in tensors.items():
-        match = re.fullmatch(rf"(?:module\.)?{NORMALISER.pattern}", name)
-        if match and value.numel() == 3:
+        bare = name.removeprefix("module.")
+        match = NORMALISER.fullmatch(bare)
+        if match and not {name, bare} & inside and value.numel() == 3:
             found[match[1]] = tuple(value.float().flatten().tolist())
     return found
 
@@ -208,27 +221,32 @@ def weights_hash(model: nn.Module) -> str:
 
 def _loaded(path: Path) -> object:
     """What torch finds in the file without running code of it."""
-    _check_zip(path)
+    is_whole = _is_whole_zip(path)
     try:
-        with torch.serialization.safe_globals(SAFE):
+        with torch.serialization.safe_globals(SAFE), warnings.catch_warnings():
+            # That the protocol is not torch's default; where that matters, an error follows.
+            warnings.filterwarnings("ignore", "Detected pickle protocol", UserWarning)
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         code = sorted(set(re.findall(r"GLOBAL ([\w.]+)", str(error))))
-        if not code:
+        if not code and not is_whole:
             raise _damaged(path, "not a torch file") from error
-        raise ModelError(
-            f"`{path}` needs code to load ({_listed(code)}), which could do anything and is not run: if you trust the file, "
+        # torch's safe reader knows protocols 2 and 3 only; another `pickle_protocol` is refused without naming code.
+        what = _listed(code) or "a pickle that torch's safe reader does not know"
+        raise NeedsCodeError(
+            f"`{path}` needs code to load ({what}), which could do anything and is not run: if you trust the file, "
             f"`locality models convert {path} --trust-pickle` makes a safetensors file of it"
         ) from error
     except Exception as error:  # a damaged file may raise anything
         raise _damaged(path, error) from error
 
 
-def _check_zip(path: Path) -> None:
+def _is_whole_zip(path: Path) -> bool:
+    """Whether the file is a zip, which is then known to be whole; False for the format of old, which has no checksums."""
     # torch does not look at the checksums inside, and would give damaged weights back.
     try:
         if not zipfile.is_zipfile(path):
-            return  # the format of old, which has none
+            return False
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()
             script = any(name.endswith("/constants.pkl") for name in archive.namelist())
@@ -238,11 +256,12 @@ def _check_zip(path: Path) -> None:
         raise _damaged(path, f"the checksum of {damaged} is wrong")
     if script:
         raise ModelError(f"`{path}` is a TorchScript program, not a checkpoint: save its state_dict() instead")
+    return True
 
 
-def _damaged(path: Path, reason: object) -> ModelError:
+def _damaged(path: Path, reason: object) -> DamagedFileError:
     text = (str(reason).strip() or type(reason).__name__).partition("\n")[0][:120]
-    return ModelError(f"`{path}` is truncated or damaged ({text}): fetch or save it again")
+    return DamagedFileError(f"`{path}` is truncated or damaged ({text}): fetch or save it again")
 
 
 def _check_normaliser(kind: str, value: Tensor, source: str | Path, spec: ModelSpec | None) -> None:

@@ -105,11 +105,36 @@ def test_faults_are_listed_with_exit_code_1(tmp_path: Path, suite: Path, write_i
     assert len(read_results(tmp_path / "out").rows) == 1
 
 
+@pytest.mark.parametrize("processes", [0, 1])
+def test_a_dry_run_passes_over_what_cannot_be_read(
+    tmp_path: Path, suite: Path, write_image: Callable[..., str], processes: int
+) -> None:
+    rows = ["id,path,sha256,label,wnid,x0,y0,x1,y1,width,height,source,licence"]
+    for number in range(4):
+        write_image(tmp_path / f"{number}.png", 64, 64, seed=number)
+        rows.append(f"image{number},{number}.png,,0,n00000000,5,5,40,40,64,64,test,CC0")
+    (tmp_path / "images.csv").write_text("\n".join(rows) + "\n")
+    (tmp_path / "0.png").write_bytes(b"not a picture")
+    suite.write_text('models = ["suite_models:steady"]\nmethods = ["SM"]\nsearch = "none"\nblock = 1')
+    words = [suite, "--data", tmp_path / "images.csv", "--out", tmp_path / "out", "--processes", processes, "--dry-run"]
+    done = locality(*words)
+    assert done.exit_code == 0, done.output
+    assert "time here: about" in done.stdout
+    for number in range(1, 4):
+        (tmp_path / f"{number}.png").write_bytes(b"not a picture")
+    done = locality(*words)
+    assert "cannot be calibrated: none of the 4 images of images can be read" in str(done.exception)
+
+
 def test_bad_options(suite: Path) -> None:
     for words, message in (
         (["--engine", "dask"], "`engine` must be local or ray"),
         (["--address", "auto"], "is that of a Ray cluster"),
         (["--threads", 0], "`threads` must be at least 1"),
+        (["--device", "gpu"], "`device` must be one that torch has here, such as cpu, got 'gpu'"),
+        (["--device", "cpu,meta"], "`device` must name devices of one kind, got 'cpu,meta'"),
+        (["--device", "meta"], "`device` must be one that torch has here, such as cpu, got 'meta'"),
+        (["--device", ","], "`device` must name at least one device"),
     ):
         done = locality(suite, *words)
         assert message in str(done.exception)

@@ -42,11 +42,21 @@ def test_json_is_one_object_as_the_design_says() -> None:
     assert len(found["provenance"]["weights_sha256"]) == len(found["provenance"]["data_sha256"]) == 64
 
 
-def test_compare_says_who_looks_at_the_object() -> None:
-    text = run("compare", "shapes_cnn", "shapes_cnn", "--limit", "6", "--methods", "SM")
-    assert "no difference between shapes_cnn and shapes_cnn can be told" in text
-    found = json.loads(run("compare", "shapes_cnn", "shapes_cnn", "--limit", "6", "--methods", "SM", "--json"))
-    assert found["methods"]["SM"]["f1"]["difference"] == 0
+@pytest.mark.parametrize("inside", ["", "/folder/deeper"])
+def test_a_file_in_place_of_the_folder_is_said_before_the_work(
+    tmp_path: Path, inside: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("locality.cli.options.loaded_model", lambda *_: pytest.fail("the work has begun"))
+    (tmp_path / "rows").write_text("mine", encoding="utf-8")
+    result = CliRunner().invoke(app, ["eval", "--model", "shapes_cnn", "--out", f"{tmp_path / 'rows'}{inside}"])
+    assert isinstance(result.exception, ValueError)
+    assert f"`{tmp_path / 'rows'}` is none: name another place" in str(result.exception)
+    assert (tmp_path / "rows").read_text(encoding="utf-8") == "mine"
+
+
+def test_a_folder_that_is_not_there_yet_is_made(tmp_path: Path) -> None:
+    run("eval", "--model", "shapes_cnn", "--limit", "2", "--methods", "SM", "--out", str(tmp_path / "a/b"))
+    assert (tmp_path / "a/b/rows.csv").is_file()
 
 
 @pytest.mark.parametrize(
@@ -56,6 +66,7 @@ def test_compare_says_who_looks_at_the_object() -> None:
         (["--model", "shapes_cnn", "--methods", "SMM"], "did you mean SM"),
         (["--model", "shapes_cnn", "--search", "quick"], "`search` must be one of"),
         (["--model", "shapes_cnn", "--data", "nothing"], "is no data set"),
+        (["--model", "shapes_cnn", "--limit", "0"], "`limit` must be at least 1, got 0"),
     ],
 )
 def test_bad_input_is_one_sentence(arguments: list[str], message: str) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from PIL import Image
 from report.made_up_results import nothing_measured, small_results, write_results
 from typer.testing import CliRunner
 
@@ -20,6 +21,20 @@ def test_named_figures_are_written(tmp_path: Path) -> None:
     assert done.exit_code == 0
     assert sorted(path.name for path in (tmp_path / "drawn").iterdir()) == ["fig3_2.svg", "fig3_5.svg"]
     assert done.stdout.splitlines() == [str(tmp_path / "drawn" / f"{name}.svg") for name in ("fig3_2", "fig3_5")]
+
+
+def test_the_width_of_a_column(tmp_path: Path) -> None:
+    folder = write_results(small_results(), tmp_path / "results")
+    words = [str(folder), "--which", "3.2", "--out", str(tmp_path), "--format", "png", "--width"]
+    widths = {}
+    for width in ("page", "column"):
+        done = CliRunner().invoke(app, [*words, width], catch_exceptions=False)
+        assert done.exit_code == 0
+        with Image.open(tmp_path / "fig3_2.png") as picture:
+            widths[width] = round(picture.width / 300, 1)
+    assert widths == {"page": 6.8, "column": 3.3}
+    with pytest.raises(ValueError, match="`width` must be page or column, got 'wide'"):
+        CliRunner().invoke(app, [*words, "wide"], catch_exceptions=False)
 
 
 def test_what_is_left_out_is_said_and_what_is_asked_for_must_be_possible(

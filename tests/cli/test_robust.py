@@ -125,6 +125,13 @@ def test_mistakes_are_one_sentence_before_a_model_is_loaded(quick: CliRunner) ->
         assert sentence in str(done.exception)
 
 
+def test_a_file_in_place_of_the_folder_is_said_before_the_work(quick: CliRunner, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = quick.invoke(app, ["--model", "missing", "--out", str(tmp_path / "file")])
+    assert isinstance(done.exception, ValueError), done.output
+    assert "`--out` must be a folder" in str(done.exception)
+
+
 def test_warnings_are_lines(quick: CliRunner) -> None:
     done = quick.invoke(app, ["--model", "soft", "--data", "shapes", "--limit", "10", "--attack", "cw20", "--json"])
     assert done.exit_code == 0, done.output

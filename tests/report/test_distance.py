@@ -30,7 +30,7 @@ def test_a_marker_is_a_models_mean_and_its_line_the_quarters_of_its_images() -> 
 def test_the_note_has_both_correlations() -> None:
     results = small_results()
     found = measured(results)
-    [note] = [text.get_text() for text in locality_against_distance(results).axes[0].texts]
+    [note] = [text.get_text() for text in locality_against_distance(results).axes[0].texts if "ρ" in text.get_text()]
     names = [model.name for model in found.models]
     heights = [found.scores[name, "SM", "f1"].mean for name in names]
     between = spearmanr([found.distance[name].mean for name in names], heights).statistic
@@ -39,6 +39,19 @@ def test_the_note_has_both_correlations() -> None:
         own = results.rows[(results.rows["model"] == name) & (results.rows["method"] == "SM") & results.rows["found"]]
         inside.append(spearmanr(own["distance"], own["f1"]).statistic)
     assert note == f"ρ = {between:.2f} between models, {np.median(inside):.2f} within".replace("-", "−")
+
+
+def test_robust_models_of_one_family_have_letters_and_a_key() -> None:
+    figure = locality_against_distance(small_results())
+    key = figure.legends[0].get_title().get_text().replace("\N{NO-BREAK SPACE}", " ")
+    assert key == "a ResNet AT ℓ∞ 4/255   b ResNet AT ℓ∞ 8/255"
+    found = measured(small_results())
+    for panel, method in zip(figure.axes, ("SM", "IG", "BIG"), strict=True):
+        letters = {text.get_text(): text.xy for text in panel.texts if text.get_text() in ("a", "b")}  # type: ignore[attr-defined]
+        assert letters == {
+            letter: (found.distance[name].mean, found.scores[name, method, "f1"].mean)
+            for letter, name in (("a", "tiny_resnet_robust"), ("b", "tiny_resnet_robust8"))
+        }
 
 
 def test_one_model_alone_has_a_trend_within_it() -> None:

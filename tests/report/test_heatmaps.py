@@ -1,5 +1,7 @@
 """Heat maps: colours mean what they say, a row shares its scale, boxes are where they are."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from matplotlib.patches import Rectangle
@@ -93,6 +95,18 @@ def test_the_default_models_are_a_standard_one_and_its_twin() -> None:
     assert method_heatmaps(small_results()).axes[0].get_ylabel().startswith("tiny_vgg\n")
     labels = [axes.get_ylabel() for axes in twin_heatmaps(small_results(), images=1).axes if axes.images]
     assert [label.partition("\n")[0] for label in labels if label] == ["tiny_vgg", "tiny_vgg_robust"]
+
+
+def test_images_of_other_models_do_not_take_the_place_of_a_models_own() -> None:
+    """Two data sets in one gallery: the first images are of models that the figure does not show."""
+    gallery = small_results().gallery
+    others = [replace(image, image_id=f"x{image.image_id}", maps={("lone", "SM"): np.ones((64, 64))}) for image in gallery]
+    half = replace(gallery[0], image_id="half", maps={("tiny_vgg", "SM"): np.ones((64, 64))})
+    mixed = with_gallery(*others, *others, half, *gallery)
+    assert len(tiles(method_heatmaps(mixed, "tiny_resnet", images=2))) == 2
+    shown, expected = tiles(twin_heatmaps(mixed, images=1)), tiles(twin_heatmaps(small_results(), images=1))
+    assert [len(row) for row in shown] == [4, 4]  # the image that only one of the two has seen is no comparison
+    assert all(np.array_equal(one, other) for one, other in zip(shown[1], expected[1], strict=True))
 
 
 def test_a_map_that_is_undefined_or_missing_says_so() -> None:

@@ -28,6 +28,35 @@ def test_labels_of_crowded_points_cover_neither_each_other_nor_points_nor_obstac
     assert not any(box.y0 < line[0, 1] < box.y1 and box.x0 < line[1, 0] and box.x1 > line[0, 0] for box in boxes)
 
 
+def test_labels_keep_clear_of_lines_and_of_markers_without_a_label() -> None:
+    figure = Figure(figsize=(3, 3), dpi=100)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    # An arrow to the right, one upwards with a bend, one downwards; a marker on the left.
+    lines = [[(0.5, 0.5), (1.0, 0.52)], [(0.5, 0.5), (0.5, 0.7), (0.9, 1.0)], [(0.5, 0.5), (0.48, 0.0)], [(0.44, 0.5)]]
+    [alone] = place_labels(axes, [(0.5, 0.5)], ["a"], fontsize=7)
+    assert alone.xyann[1] == 0  # where nothing is in the way, it is on the right
+    [note] = place_labels(axes, [(0.5, 0.5)], ["a"], (), lines, fontsize=7)
+    box = note.get_window_extent(FigureCanvasAgg(figure).get_renderer())
+    for line in lines:
+        corners = axes.transData.transform(line)
+        steps = np.linspace(0, 1, 500)[:, None]
+        ways = [start + steps * (end - start) for start, end in itertools.pairwise(corners)] or [corners]
+        for x, y in np.concatenate(ways):
+            assert not (box.x0 < x < box.x1 and box.y0 < y < box.y1)
+
+
+def test_a_thin_line_leads_to_a_label_that_is_far_from_its_point() -> None:
+    figure = Figure(figsize=(3, 3), dpi=100)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    around = (0.44, 0.44, 0.56, 0.56)
+    [note] = place_labels(axes, [(0.5, 0.5)], ["a"], [around], fontsize=7)
+    [leader] = [text for text in axes.texts if text is not note]
+    assert leader.get_text() == ""
+    assert (leader.xy, leader.xyann) == ((0.5, 0.5), note.xyann)  # type: ignore[attr-defined]
+
+
 def test_a_label_is_near_its_own_point() -> None:
     figure = Figure(figsize=(3, 3))
     axes = figure.add_axes((0, 0, 1, 1))

@@ -1,14 +1,17 @@
 """The numbers behind tables and figures, against `statistics.summary` and scipy."""
 
 import math
+from typing import get_args
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from report.made_up_results import made_up_results, nothing_measured, small_results
 from scipy.stats import binomtest, sem
 
 from locality.report.measures import (
+    ATTACKS,
     Budget,
     Model,
     NotMeasuredError,
@@ -17,8 +20,11 @@ from locality.report.measures import (
     measured,
     measures,
     models_of,
+    uniform_scores,
     usual_budget,
 )
+from locality.robustness.accuracy import Attack
+from locality.scores.locality import map_scores
 from locality.scores.statistics import summary
 
 
@@ -128,6 +134,25 @@ def test_the_usual_budget_is_that_of_most_models() -> None:
     assert usual_budget([("a", weak), ("a", strong)]) == weak
     with pytest.raises(NotMeasuredError, match="accuracy under attack"):
         usual_budget([])
+
+
+@pytest.mark.parametrize(
+    ("attack", "name"),
+    [("paper", "APGD-CE + APGD-DLR"), ("standard", "AutoAttack"), ("pgd20", "PGD-20"), ("cw20", "CW-20"), ("own", "own")],
+)
+def test_attacks_have_the_names_that_readers_know(attack: str, name: str) -> None:
+    assert str(Budget(attack, "linf", 4 / 255)) == f"ℓ∞ 4/255, {name}"
+    assert set(ATTACKS) == set(get_args(Attack))
+
+
+def test_the_uniform_map_of_stored_rows_scores_as_the_map_itself() -> None:
+    masks = torch.zeros(3, 1, 4, 4, dtype=torch.bool)
+    masks[0, 0, :2, :3] = masks[1, 0, 3, 3] = True  # and one that is empty
+    expected = map_scores(torch.ones(3, 3, 4, 4), masks)
+    found = uniform_scores(pd.DataFrame({"box_share": expected.box_share.tolist()}))
+    for score in ("precision", "recall", "f1", "lift"):
+        assert found[score][:2] == pytest.approx(getattr(expected, score)[:2].numpy(), abs=1e-6)
+    assert np.isnan(found["f1"][2])
 
 
 def test_results_are_not_changed_and_nothing_is_no_error() -> None:

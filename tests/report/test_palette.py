@@ -7,7 +7,16 @@ import pytest
 from matplotlib.figure import Figure
 
 from locality.report.measures import Model
-from locality.report.palette import COLUMN_WIDTH, PAGE_WIDTH, family_markers, figure_bytes, panels, plain, write_figure
+from locality.report.palette import (
+    COLUMN_WIDTH,
+    PAGE_WIDTH,
+    family_markers,
+    figure_bytes,
+    label_axes,
+    panels,
+    plain,
+    write_figure,
+)
 
 
 def test_files_are_whole_and_the_same_each_time(tmp_path: Path) -> None:
@@ -33,6 +42,19 @@ def test_figures_are_as_wide_as_a_column_or_a_page() -> None:
         assert len(axes) == count
     assert figure.get_size_inches()[1] == pytest.approx(4.0)
     assert sum(each.get_visible() for each in figure.axes) == 5
+    figure, axes = panels(3, 2.9, "column")
+    assert figure.get_size_inches()[0] == pytest.approx(COLUMN_WIDTH)
+    assert [each.get_subplotspec().rowspan.start for each in axes] == [0, 1, 2]
+
+
+def test_axes_that_panels_share_are_named_once() -> None:
+    name = "accuracy under attack (ℓ∞ 4/255, APGD-CE + APGD-DLR)"
+    for count, width, across, up in ((3, "page", [1], [0]), (5, "page", [3, 4], [0, 3]), (3, "column", [2], [0, 1, 2])):
+        _, axes = panels(count, 2.0, width)  # type: ignore[arg-type]
+        label_axes(axes, name, "locality", width)  # type: ignore[arg-type]
+        assert [place for place, each in enumerate(axes) if each.get_xlabel()] == across
+        assert [place for place, each in enumerate(axes) if each.get_ylabel()] == up
+    assert axes[2].get_xlabel() == "accuracy under attack\n(ℓ∞ 4/255, APGD-CE + APGD-DLR)"
 
 
 def test_settings_of_the_caller_stay() -> None:

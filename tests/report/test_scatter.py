@@ -5,6 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex
 from matplotlib.container import ErrorbarContainer
 from matplotlib.patches import FancyArrowPatch
 from report.made_up_results import MODELS, made_up_results, nothing_measured, small_results
@@ -120,8 +122,38 @@ def test_models_that_look_alike_have_letters_and_a_key() -> None:
     for panel in figure.axes:
         letters = [text for text in panel.texts if text.get_text() in ("a", "b")]
         assert len(letters) == 2
+    words = [text.get_text() for text in legend.get_texts()]
+    assert {"to its robust twin", "trend of the robust"} <= set(words)
+    arrows = [patch for patch in legend.get_patches() if isinstance(patch, FancyArrowPatch)]
+    assert len(arrows) == 2
     alone = tuple(model for model in MODELS if model.name in ("tiny_vgg", "tiny_vgg_robust", "tiny_resnet"))
     assert locality_against_robustness(made_up_results(12, 0, alone)).legends[0].get_title().get_text() == ""
+
+
+def test_letters_keep_clear_of_arrows() -> None:
+    models = [model for model in MODELS if model.name != "tiny_squeeze"]
+    figure = locality_against_robustness(made_up_results(40, 0, tuple(models)))
+    renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
+    crossed = 0
+    for panel in figure.axes:
+        boxes = [text.get_window_extent(renderer) for text in panel.texts if text.get_text() in tuple("abcd")]
+        assert len(boxes) == 4
+        for patch in (patch for patch in panel.patches if isinstance(patch, FancyArrowPatch)):
+            start, end = panel.transData.transform(patch._posA_posB)
+            ways = start + np.linspace(0, 1, 400)[:, None] * (end - start)
+            crossed += sum(any(box.contains(x, y) for x, y in ways) for box in boxes)
+    assert crossed <= 2  # of 84 pairs; where all places are taken, one must give way
+
+
+def test_the_trend_is_seen_between_and_beyond_the_models() -> None:
+    panel = locality_against_robustness(small_results()).axes[2]
+    [trend] = [patch for patch in panel.patches if isinstance(patch, FancyArrowPatch) and patch.get_linewidth() > 1]
+    assert to_hex(trend.get_edgecolor()) not in (GREEN.lower(), BLUE.lower())
+    assert trend.get_alpha() in (None, 1)
+    robust = [x for (x, _), each in points(panel).items() if each[0].get_color() == GREEN]
+    (start, _), (end, _) = trend._posA_posB
+    assert start < min(robust) - 0.3 * np.ptp(robust)
+    assert end > max(robust) + 0.3 * np.ptp(robust)
 
 
 def test_another_budget_can_be_asked_for() -> None:

@@ -23,8 +23,9 @@ def by_hand(**given: list[tuple[object, ...]]) -> Results:
     return Results("by hand", **frames)
 
 
-def row(model: str, image: str, method: str, f1: float) -> tuple[object, ...]:
+def row(model: str, image: str, method: str, f1: float, share: float = 0.5) -> tuple[object, ...]:
     values = {"model": model, "image_id": image, "method": method, "correct": True, "found": True, "distance": 1.0}
+    values["box_share"] = share
     scores = {"f1": f1, "precision": f1, "recall": f1, "lift": f1}
     return tuple((values | scores).get(column, 0) for column in COLUMNS)
 
@@ -49,11 +50,33 @@ def test_locality_by_hand() -> None:
     rows += [row("b", str(place), "SM", value) for place, value in enumerate([0.8, 0.8, 0.8])]
     rows += [row("c", str(place), "SM", math.nan) for place in range(3)]
     [table] = tables(by_hand(rows=rows), ["locality"])
-    assert cells(table, "model") == [("a", ""), ("b", ""), ("c", "")]
+    assert cells(table, "model")[:3] == [("a", ""), ("b", ""), ("c", "")]
     # Two values: the resampled mean is 0.2, 0.3 or 0.4, and both ends are drawn in a quarter of all cases.
-    assert cells(table, "F1") == [("0.300 [0.200, 0.400]", ""), ("0.800 [0.800, 0.800]", "best"), ("undefined", "")]
-    assert [text for text, _ in cells(table, "undefined")] == ["1", "0", "3"]
-    assert [text for text, _ in cells(table, "images")] == ["2", "3", "0"]
+    assert cells(table, "F1")[:3] == [("0.300 [0.200, 0.400]", ""), ("0.800 [0.800, 0.800]", "best"), ("undefined", "")]
+    assert [text for text, _ in cells(table, "undefined")][:3] == ["1", "0", "3"]
+    assert [text for text, _ in cells(table, "images")][:3] == ["2", "3", "0"]
+
+
+def test_the_last_row_is_a_map_that_has_seen_nothing() -> None:
+    # Two methods of two models: each image counts once. F1 is 2·0.5/1.5 = 2/3 and 2·0.25/1.25 = 2/5.
+    shares = (("1", 0.5), ("2", 0.25))
+    rows = [row(model, image, method, 0.1, share) for model in "ab" for method in ("SM", "IG") for image, share in shares]
+    [table] = tables(by_hand(rows=rows), ["locality"])
+    last = dict(zip([column.title for column in table.columns], table.rows[-1], strict=True))
+    assert [cell.text for cell in list(last.values())[:3]] == ["–", "–", "blind: uniform"]
+    assert last["F1"].value == pytest.approx((2 / 3 + 2 / 5) / 2)
+    assert (last["F1"].low, last["F1"].high) == pytest.approx((2 / 5, 2 / 3))
+    assert (last["precision"].value, last["recall"].value, last["lift"].value) == (0.375, 1.0, 0.0)
+    assert (last["images"].text, last["undefined"].text) == ("2", "0")
+    # It is better than all methods here, and still not marked.
+    assert {cell.mark for cell in last.values()} == {""}
+
+
+def test_models_that_crop_differently_share_the_blind_row() -> None:
+    rows = [row("a", "1", "SM", 0.1, 0.5), row("b", "1", "SM", 0.1, 0.25)]
+    [table] = tables(by_hand(rows=rows), ["locality"])
+    assert cells(table, "F1")[-1] == (f"{(2 / 3 + 2 / 5) / 2:.3f}", "")
+    assert cells(table, "images")[-1] == ("1", "")
 
 
 def test_models_of_different_data_do_not_compete() -> None:
@@ -61,7 +84,8 @@ def test_models_of_different_data_do_not_compete() -> None:
     rows = [row(name, image, "SM", value) for name, value in zip("abc", [0.2, 0.4, 0.9], strict=True) for image in "12"]
     overview, locality = tables(by_hand(rows=rows, models=models), ["overview", "locality"])
     assert [mark for _, mark in cells(overview, "F1 SM")] == ["", "best", ""]
-    assert [mark for _, mark in cells(locality, "F1")] == ["", "best", ""]
+    assert [mark for _, mark in cells(locality, "F1")] == ["", "best", "", "", ""]
+    assert [text for text, _ in cells(locality, "method")][3:] == ["blind: uniform on x", "blind: uniform on y"]
 
 
 def test_robust_accuracy_has_the_largest_standard_error() -> None:
@@ -75,7 +99,7 @@ def test_robust_accuracy_has_the_largest_standard_error() -> None:
         ("45.0%", "near"),
         ("30.0%", ""),
     ]
-    assert cells(table, "attack")[0] == ("ℓ∞ 4/255, pgd20", "")
+    assert cells(table, "attack")[0] == ("ℓ∞ 4/255, PGD-20", "")
     assert [mark for _, mark in cells(table, "accuracy")] == ["best"] * 3
     # Wilson's interval: 100 of 100 do not promise all the rest.
     assert cells(table, "accuracy")[0][0] == "100.0% [96.3%, 100.0%]"
@@ -158,4 +182,4 @@ def test_what_was_not_measured_is_left_out_or_refused() -> None:
 
 def test_a_single_model_is_not_the_best_of_anything() -> None:
     [table] = tables(by_hand(rows=[row("a", "1", "SM", 0.4), row("a", "2", "SM", 0.6)]), ["locality"])
-    assert cells(table, "F1") == [("0.500 [0.400, 0.600]", "")]
+    assert cells(table, "F1")[0] == ("0.500 [0.400, 0.600]", "")

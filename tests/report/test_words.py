@@ -79,10 +79,20 @@ def test_a_trend_is_called_one_only_where_it_is_sure() -> None:
 
 def test_the_floor_the_boundary_and_the_similarity() -> None:
     results = small_results()
+    found = measured(results)
+    standard = [model.name for model in found.models if model.kind == "standard"]
+    random = {method: found.scores["tiny_resnet_random", method, "f1"].high for method in ("SM", "IG", "BIG")}
+    above = [sum(found.scores[name, method, "f1"].low > high for name in standard) for method, high in random.items()]
+    assert above[2] == 1  # the made-up numbers tell the models apart
     [floor] = said(results, "Standard models whose F1")
-    assert "of 2 for SM" in floor
+    assert floor.endswith(f": {above[0]} of 2 for SM, {above[1]} of 2 for IG and {above[2]} of 2 for BIG.")
+    level = results.rows.assign(f1=0.4)
+    [floor] = said(Results(**{**vars(results), "rows": level}), "Standard models whose F1")
+    assert floor.endswith(": 0 of 2 for SM, 0 of 2 for IG and 0 of 2 for BIG.")
+    ratios = [found.distance[far.name].mean / found.distance[near.name].mean for near, far in found.pairs()]
+    assert len(ratios) == 3
     [boundary] = said(results, "In robust models the decision boundary")
-    assert "(median of 3 pairs)" in boundary
+    assert f" is {np.median(ratios):.1f} times as far as in their standard twins (median of 3 pairs)." in boundary
     [alike] = said(results, "Maps and their boundary-based")
     assert "SM–BSM in 3 of 3 pairs" in alike
     flipped = results.similarity.copy()
@@ -129,6 +139,39 @@ def test_faults_are_mentioned() -> None:
     assert said(small_results(), "1 unit of work could not be measured")
 
 
-@pytest.mark.parametrize("empty", ["rows", "robust", "similarity", "sanity", "models", "searches"])
-def test_anything_may_be_missing(empty: str) -> None:
-    assert sentences(Results(**{**vars(small_results()), empty: getattr(nothing_measured(), empty)}))
+def test_what_beats_a_map_that_has_seen_nothing() -> None:
+    models = tuple(model for model in MODELS if model.name in ("tiny_vgg", "tiny_vgg_robust", "tiny_resnet_random"))
+    results = made_up_results(12, 0, models)
+    # A box of a half: the uniform map has F1 2·0.5/1.5 = 2/3.
+    rows = results.rows.assign(box_share=0.5, f1=0.6)
+    rows.loc[(rows["model"] == "tiny_vgg") & (rows["method"] == "IG"), "f1"] = 0.7
+    rows.loc[rows["method"] == "BIG", "f1"] = 0.7
+    # Higher on average, but not surely.
+    rows.loc[(rows["model"] == "tiny_vgg") & (rows["method"] == "SM"), "f1"] = [0.2] * 3 + [0.83] * 9
+    [sentence] = said(Results(**{**vars(results), "rows": rows}), "A uniform map")
+    assert sentence == (
+        "A uniform map, which has seen neither model nor image, has F1 0.667 on tiny-imagenet; above it (95 % interval of "
+        "the difference): SM for 0 of 2 models, IG for 1 of 2 models and BIG for 2 of 2 models."
+    )
+
+
+# What is measured, and how the sentences start that only it can tell.
+TOLD_BY = {
+    "rows": ["Robust models have", "More attribution", "A uniform map", "F1 against", "Standard models", "In robust models"],
+    "robust": ["F1 against accuracy under attack"],
+    "similarity": ["Maps and their boundary-based"],
+    "sanity": ["With all layers drawn anew"],
+    "models": ["Robust models have", "F1 against", "Standard models", "In robust models", "Maps and their boundary-based"],
+    "searches": [],
+    "faults": ["1 unit of work"],
+}
+
+
+@pytest.mark.parametrize("empty", TOLD_BY)
+def test_what_is_missing_is_not_told_of_and_the_rest_is(empty: str) -> None:
+    every = sentences(small_results())
+    found = sentences(Results(**{**vars(small_results()), empty: getattr(nothing_measured(), empty)}))
+    starts = [sentence[:15] for sentence in every[1:] if not sentence.startswith(tuple(TOLD_BY[empty]))]
+    assert all(any(sentence.startswith(start) for sentence in every) for start in TOLD_BY[empty])
+    assert [sentence[:15] for sentence in found[1:]] == starts
+    assert found[0].startswith("6 models")

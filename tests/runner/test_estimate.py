@@ -60,6 +60,16 @@ def test_parts_cost_what_is_predicted() -> None:
             assert found.forwards == pytest.approx(expected.forwards, abs=2)
 
 
+def test_what_goes_wrong_while_calibrating_is_told_with_its_own_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise MemoryError("no room for it")
+
+    plan = make_plan(Suite("cost", (ModelChoice("steady", "suite_models:steady"),), DataChoice("shapes", limit=2), ("SM",)))
+    monkeypatch.setitem(MEASUREMENTS, "locality", fails)
+    with pytest.raises(ValueError, match="steady cannot be calibrated: MemoryError: no room for it"):
+        estimate(plan, Machine(processes=0), plan.units)
+
+
 def test_the_last_unit_decides() -> None:
     def unit(model: str, images: int) -> Unit:
         return Unit(model, "locality", 0, images, "", "")

@@ -152,8 +152,17 @@ def test_cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert default_processes(4, ["cpu"]) == 4
 
 
-def test_machines() -> None:
-    assert machine_here(device="cuda:0,cuda:1").device == "cuda"
+def test_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert machine_here().devices == ("cuda:0", "cuda:1")
+    assert machine_here(device="cuda:0, cuda:1").devices == ("cuda:0", "cuda:1")
+    assert machine_here(device="cuda").device == "cuda"
+    with pytest.raises(ValueError, match="such as cpu, got 'cuda:2': torch sees 2 CUDA devices"):
+        machine_here(device="cuda:0,cuda:2")
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    assert machine_here().devices == ("cpu",)
+    with pytest.raises(ValueError, match="such as cpu, got 'cuda': torch sees 0 CUDA devices"):
+        machine_here(device="cuda")
     assert machine_here("ray", gpus=0.5).device == "cuda"
     for arguments, message in (
         ({"engine": "dask"}, "`engine` must be local or ray"),

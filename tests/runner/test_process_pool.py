@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import psutil
-import pytest
 from pool_tasks import PATIENCE, smaller, work
 
 from locality.runner.process_pool import in_processes
@@ -36,9 +35,29 @@ def test_who_dies_is_replaced_and_the_task_tried_smaller() -> None:
     assert {name for name, text in found.items() if text.startswith(name)} == {"one", "die", "two", "three"}
 
 
-def test_where_nothing_ever_finishes_it_says_so() -> None:
-    with pytest.raises(RuntimeError, match="every process died before it finished anything \\(exit code 3\\)"):
-        run(*(f"exit {number}" for number in range(9)), places=("a",))
+def test_tasks_that_kill_every_process_do_not_stop_those_after_them() -> None:
+    """A first model that does not fit into memory: its units are lost one by one, the next model is measured."""
+    found = run(*(f"exit {number}!" for number in range(9)), "one", places=("a",))
+    assert [found[f"exit {number}"] for number in range(9)] == ["lost: exit code 3"] * 9
+    assert found["one"].startswith("one on a")
+
+
+def test_processes_that_cannot_start_are_told_of(tmp_path: Path) -> None:
+    """A script without `if __name__ == "__main__":` runs itself again in every process, which therefore dies at once."""
+    code = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent.parent)!r})
+import pool_tasks as pool
+from locality.runner.process_pool import in_processes
+
+print(list(in_processes(["one"], pool.work, ["a"], smaller=pool.smaller, lost=max, variables={{}})))
+"""
+    script = tmp_path / "unguarded.py"
+    script.write_text(code)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "every process died before it was ready to work (exit code 1): a script must call this under" in done.stderr
 
 
 def test_nothing_to_do_starts_nothing() -> None:

@@ -21,6 +21,40 @@ def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) ->
         list(run_on_ray([]))
 
 
+class SmallCluster:
+    """As much of Ray as is asked before anything runs: one machine with two cores and no GPU."""
+
+    def __init__(self) -> None:
+        self.running = False
+
+    def is_initialized(self) -> bool:
+        return self.running
+
+    def init(self, **_: object) -> None:
+        self.running = True
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": 2.0}
+
+    def shutdown(self) -> None:
+        self.running = False
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"threads": 3}, "`--threads` must not ask for more than the 2 CPUs of this machine, got 3: ask for fewer"),
+        ({"gpus": 0.5}, "`--gpus` must not ask for more than the 0 GPUs of this machine, got 0.5"),
+    ],
+)
+def test_what_would_wait_for_ever_is_refused(asked: dict[str, float], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = SmallCluster()
+    monkeypatch.setitem(__import__("sys").modules, "ray", cluster)
+    with pytest.raises(ValueError, match=message):
+        list(run_on_ray([], **asked))  # type: ignore[arg-type]
+    assert not cluster.running
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted((folder / "tables").iterdir())}
 

@@ -1,14 +1,25 @@
 """Suites: what is read, and that everything wrong is told at once."""
 
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
 from locality.runner.model_table import model_rows
 from locality.runner.plan import make_plan, parts_of
-from locality.runner.suite import ModelChoice, Suite, SuiteError, draft_suite, read_suite
+from locality.runner.suite import (
+    DataChoice,
+    Draft,
+    ModelChoice,
+    Suite,
+    SuiteError,
+    draft_suite,
+    read_suite,
+    with_images,
+)
 from locality.shipped import shipped
+from locality.zoo.catalog import entries
 
 GOOD = 'models = ["suite_models:steady"]\ndata = { name = "shapes", limit = 4, options = { count = 20 } }\n'
 
@@ -96,6 +107,10 @@ def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
         (GOOD + 'name = "a/b"', "`name` must be good for a folder's name"),
         (GOOD + "gallery = -1", "`gallery` must be a number of images"),
         (GOOD + "faithfulness = { samples = 0 }", "`faithfulness.samples` must be at least 1"),
+        (GOOD + "faithfulness = { sigma = 0 }", "`faithfulness.sigma` must be above 0"),
+        (GOOD + "faithfulness = { sigma = inf }", "`faithfulness.sigma` must be above 0"),
+        (GOOD + "rho = -1", "`rho` must be 0 or larger"),
+        (GOOD + "searches = { names = [] }", "`searches.names` must name at least one search"),
         (GOOD + "similarity = 1", "must be true or false, got 1"),
         (GOOD + "xyz = 1", "it may have name, models"),
         (GOOD.replace("limit = 4", "max_box_share = 1.5"), "`data.max_box_share` must be a share"),
@@ -109,6 +124,50 @@ def test_bad_suites(tmp_path: Path, text: str, message: str) -> None:
         read_suite(written(tmp_path, text))
 
 
+def test_what_would_spoil_a_run_is_told_before_it(tmp_path: Path) -> None:
+    text = """
+        models = ["suite_models:steady", "shapes_cn"]
+        rho = nan
+        data = { name = "shapes", limit = 2, options = { boxes = ["a"], seed = 1, split = "train" } }
+        faithfulness = { sigma = -1.0 }
+        searches = { names = ["fast", "fast"] }
+        robust = [{ attack = "pgd20" }, { attack = "cw20" }, { attack = "pgd20", limit = 3 }]
+    """
+    draft = draft_suite(written(tmp_path, text))
+    assert draft.suite is not None
+    with pytest.raises(SuiteError) as caught:
+        make_plan(draft.suite, draft.problems)
+    assert caught.value.problems == (
+        "`shapes_cn` is no model: did you mean 'shapes_cnn'? (`locality models` lists all)",
+        "`data.options.boxes` must be a text or a number, got ['a']",
+        "`data.options.seed` must not be given: say `data.seed`",
+        "`data.options.split` must not be given: a suite measures the evaluation split",
+        "`robust[2]` must not repeat the attack of `robust[0]`: change or remove it",
+        "`rho` must be 0 or larger, got nan",
+        "`faithfulness.sigma` must be above 0, such as 0.03, got -1.0",
+        "`searches.names` names 'fast' twice: once is enough",
+    )
+
+
+def test_one_attack_may_be_asked_for_twice_of_different_models(tmp_path: Path) -> None:
+    models = 'models = ["suite_models:steady", "suite_models:other"]\n'
+    parts = '[[robust]]\nmodels = ["suite_models:steady"]\n[[robust]]\nlimit = 2\nmodels = ["suite_models:other"]\n'
+    assert len(read_suite(written(tmp_path, models + parts)).robust) == 2
+    with pytest.raises(SuiteError, match=r"`robust\[1\]` must not repeat"):
+        read_suite(written(tmp_path, models + parts.replace('["suite_models:other"]', "[]")))
+
+
+def test_other_images_on_the_command_line(tmp_path: Path) -> None:
+    draft = draft_suite(written(tmp_path, GOOD.replace("count = 20", 'boxes = "a"').replace("shapes", "imaginary")))
+    assert [problem for problem in draft.problems if problem.startswith("`data.name`")]
+    assert with_images(draft) is draft
+    other = with_images(draft, "imagenet:/a", tmp_path, 3)
+    assert other.suite is not None
+    assert other.suite.data == DataChoice("imagenet:/a", limit=3, options=(("boxes", str(tmp_path)),))
+    assert other.problems == ()
+    assert [problem for problem in with_images(draft, limit=0).problems if problem.startswith("`data.limit`")]
+
+
 def test_unknown_suite_lists_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"one of demo, paper, similarity, tiny, got 'dmo'"):
         read_suite("dmo")
@@ -120,10 +179,23 @@ def test_suites_that_ship(name: str) -> None:
     draft = draft_suite(name)
     assert draft.suite is not None
     assert draft.suite.name == name == shipped(f"suites/{name}.toml").stem
-    known = [choice.source for choice in draft.suite.models]
-    assert not [problem for problem in draft.problems if not problem.startswith(tuple(f"`{source}`" for source in known))]
+    assert wrong_names(draft) == []
     for problem in draft.problems:
-        assert "needs the file" in problem or "is no model" in problem  # the last one until every checkpoint ships
+        missing = [choice.source for choice in draft.suite.models if problem.startswith(f"`{choice.source}` ")]
+        assert missing, problem
+        assert "needs the file" in problem or missing[0] not in entries(), problem
+
+
+def wrong_names(draft: Draft) -> list[str]:
+    """Models that neither the catalog has nor a recipe makes: the checkpoints of some recipes do not ship yet."""
+    assert draft.suite is not None
+    made = {path.stem for path in files("locality.training").joinpath("recipes").iterdir() if path.name.endswith(".toml")}
+    return [choice.source for choice in draft.suite.models if choice.source not in {*entries(), *made}]
+
+
+def test_a_misspelt_model_of_a_suite_is_noticed(tmp_path: Path) -> None:
+    text = shipped("suites/tiny.toml").read_text(encoding="utf-8").replace('"tiny_vit"', '"tinny_vitt"', 1)
+    assert wrong_names(draft_suite(written(tmp_path, text))) == ["tinny_vitt"]
 
 
 def test_the_plan_tells_what_only_opening_shows(tmp_path: Path) -> None:

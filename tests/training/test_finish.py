@@ -10,10 +10,11 @@ from typer.testing import CliRunner
 from locality.cli import app
 from locality.data.dataset import load_dataset
 from locality.download import file_hash
-from locality.training.finish import accuracies, write_weights
-from locality.training.loop import new_model
+from locality.training.finish import accuracies, write_model, write_weights
+from locality.training.loop import Trained, new_model
 from locality.training.recipe import DataPart, Recipe
 from locality.zoo.cards import read_card
+from locality.zoo.load import load_model
 
 RECIPE = Recipe("small", "shapes_cnn", DataPart("shapes", limit=32), epochs=1, batch_size=16)
 TEXT = """
@@ -63,6 +64,46 @@ def test_accuracies_are_shares_of_the_eval_split() -> None:
     assert found["clean"] == 1.0
     constant = accuracies(torch.nn.Sequential(torch.nn.Flatten(), _Constant()), RECIPE)  # type: ignore[arg-type]
     assert constant == {"clean": 0.1, "linf 4/255 pgd10": 0.1, "none": 0.1, "swapped": 0.1}
+
+
+@pytest.mark.usefixtures("few")
+def test_the_attack_breaks_what_can_be_broken() -> None:
+    """The standard model reads a pattern of ±4/255: an attack of that size erases it, a far smaller one does not."""
+    model = load_model("shapes_cnn")
+    found = accuracies(model, replace(RECIPE, evaluate_epsilon=4 / 255))
+    assert found["clean"] > 0.9
+    assert found["linf 4/255 pgd10"] < 0.1
+    assert found["swapped"] < 0.1
+    tiny = accuracies(model, replace(RECIPE, evaluate_epsilon=0.01 / 255))
+    assert tiny["linf 0.01/255 pgd10"] == tiny["clean"] == found["clean"]
+
+
+@pytest.mark.usefixtures("few")
+def test_the_card_is_about_the_weights_that_are_written(tmp_path: Path) -> None:
+    """Classes told apart by differences that half precision rounds away."""
+    data = load_dataset("shapes", split="train", limit=2, count=10)
+    model = new_model(RECIPE, data).eval()
+    model.net.load_state_dict(load_model("shapes_cnn").net.state_dict())
+    last = [part for part in model.net.modules() if isinstance(part, torch.nn.Linear)][-1]
+    with torch.no_grad():
+        last.weight.copy_(1 + 1e-4 * last.weight)
+        last.bias.mul_(1e-4)
+    before = accuracies(model, RECIPE)
+    card = write_model(Trained(model, data, 1.0, True), RECIPE, tmp_path)
+    written = load_model(tmp_path / "small.safetensors")
+    assert card.accuracy == accuracies(written, RECIPE)
+    assert card.accuracy["clean"] < before["clean"] - 0.3
+    assert read_card(tmp_path / "small.json").accuracy == card.accuracy
+
+
+@pytest.mark.parametrize(("name", "value"), [("6.weight", 1e5), ("6.weight", float("nan")), ("6.bias", float("inf"))])
+def test_weights_that_half_precision_cannot_hold_are_not_written(tmp_path: Path, name: str, value: float) -> None:
+    model = new_model(RECIPE, load_dataset("shapes", split="train", limit=2, count=10))
+    with torch.no_grad():
+        model.net.state_dict()[name].view(-1)[0] = value
+    with pytest.raises(ValueError, match=rf"`a.safetensors` cannot be written: 1 of 26 tensors .*\({name}\): lower"):
+        write_weights(model, tmp_path / "a.safetensors")
+    assert list(tmp_path.iterdir()) == []
 
 
 class _Constant(torch.nn.Module):

@@ -164,6 +164,35 @@ def test_what_cannot_go_on(tmp_path: Path) -> None:
         train(replace(one, batch_size=64), tmp_path / "other", device="cpu")
 
 
+def test_other_data_is_not_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = replace(SMALL, epochs=1)
+    train(one, tmp_path, device="cpu")
+    path = tmp_path / "state.pt"
+    written = path.read_bytes()
+    monkeypatch.setitem(shapes.DEFAULT_COUNT, "train", 200)  # 48 of 200 are other images than 48 of 100
+    with pytest.raises(ValueError, match=r"state.pt` belongs to other data .* or choose another --out"):
+        train(one, tmp_path, device="cpu")
+    assert path.read_bytes() == written
+    # States of before the fingerprint was kept go on as they did.
+    state = torch.load(path, weights_only=True)
+    del state["data"]
+    torch.save(state, path)
+    train(one, tmp_path, lambda done, total: pytest.fail("nothing is left to do"), device="cpu")
+
+
+def test_what_is_said_before_the_run(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"`device` must be cpu, or left out .* got 'cuda:1': .*CUDA_VISIBLE_DEVICES"):
+        train(SMALL, tmp_path / "a", device="cuda:1")
+    with pytest.raises(ValueError, match=r"`loss.epsilon` must be at most 1 for linf"):
+        train(replace(SMALL, loss=LossPart("at", epsilon=4.0)), tmp_path / "a", device="cpu")
+    with pytest.raises(
+        ValueError, match=r"`augmentation.shift` must be less than the side of an image, got 64 for .* 64×64"
+    ):
+        train(replace(SMALL, augmentation=AugmentationPart(shift=64)), tmp_path / "a", device="cpu")
+    assert not (tmp_path / "a").exists()
+    train(replace(SMALL, epochs=1, augmentation=AugmentationPart(shift=63)), tmp_path / "b", device="cpu")
+
+
 def test_a_loss_that_blows_up_is_an_error(tmp_path: Path) -> None:
     wild = replace(SMALL, loss=LossPart(), optimizer=OptimizerPart("sgd", learning_rate=1e30))
     with pytest.raises(ValueError, match=r"the loss is .* lower `learning_rate`"):

@@ -45,12 +45,42 @@ def test_fractions_and_defaults(tmp_path: Path) -> None:
         (GOOD.replace('"a"', '"../a"'), "good for a file's name"),
         (GOOD + "ema = 1.0", "`ema` must be"),
         (GOOD + "mean = [0.5, 0.5]", "mean` must be"),
+        (GOOD + '[loss]\nname = "at"\nepsilon = 4.0', "`loss.epsilon` must be at most 1 for linf"),
+        (GOOD + '[loss]\nname = "at"\nepsilon = nan', "`loss.epsilon` must be a positive distance"),
+        (GOOD + '[loss]\nname = "trades"\nnorm = "l2"\nepsilon = inf', "`loss.epsilon` must be a positive distance"),
+        (GOOD + "evaluate_epsilon = 4", "`evaluate_epsilon` must be at most 1 for linf"),
+        (GOOD + "evaluate_epsilon = 0", "`evaluate_epsilon` must be a positive distance"),
+        (GOOD + "[augmentation]\nshift = -3", "`augmentation.shift` must be at least 0"),
+        (GOOD + "[augmentation]\ncolour = -0.1", "`augmentation.colour` must be at least 0"),
+        (GOOD + "[loss]\nlabel_smoothing = 1", "`loss.label_smoothing` must be at least 0 and below 1, got 1.0"),
+        (GOOD + "[loss]\nlabel_smoothing = -0.1", "`loss.label_smoothing` must be at least 0"),
+        (GOOD + "[loss]\nbeta = -1", "`loss.beta` must be at least 0"),
+        (GOOD + "std = [0.5, 0, 0.5]", "`std` must be above 0"),
+        (GOOD + "std = [0.5, nan, 0.5]", "`std` must be above 0"),
+        (GOOD + "seed = -1", "`seed` must be at least 0"),
+        (GOOD + "seed = 4294967296", "`seed` must be below 2³²"),
+        (GOOD + "[optimizer]\nlearning_rate = nan", "`optimizer.learning_rate` must be above 0 and finite, got nan"),
+        (GOOD + "[optimizer]\nmomentum = 1", "`optimizer.momentum` must be at least 0 and below 1"),
+        (GOOD + "[optimizer]\nweight_decay = -1", "`optimizer.weight_decay` must be at least 0"),
+        (GOOD + "[optimizer]\nclip_norm = 0", "`optimizer.clip_norm` must be above 0"),
+        (GOOD + '[loss]\nepsilon = "1e999"', "must be float, got '1e999'"),
         ("name = ", "is not a TOML file"),
     ],
 )
 def test_bad_recipes(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ValueError, match="(?s).*" + __import__("re").escape(message)):
         read_recipe(recipe_file(tmp_path, text))
+
+
+def test_what_is_at_the_edge_is_good(tmp_path: Path) -> None:
+    """An l2 ball may be wider than 1, and standard training looks at no ε."""
+    for text in (
+        '[loss]\nname = "at"\nnorm = "l2"\nepsilon = 3',
+        '[loss]\nname = "at"\nepsilon = 1',
+        "[loss]\nepsilon = 4",
+        "[loss]\nlabel_smoothing = 0\n[augmentation]\nshift = 0\ncolour = 0",
+    ):
+        read_recipe(recipe_file(tmp_path, GOOD + text))
 
 
 def test_unknown_recipe() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -134,19 +135,29 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "from torch import nn\nnumber = 3\n"
         "def net(num_classes=4):\n    return nn.Sequential(nn.Flatten(), nn.Linear(12, num_classes))\n"
         "def broken():\n    raise KeyError('weights')\n"
+        "def leaves():\n    raise SystemExit(3)\n"
         "def text():\n    return 'a network'\n"
     )
     (tmp_path / "zoo_test_broken.py").write_text("import a_module_that_nobody_has\n")
+    (tmp_path / "zoo_test_syntax.py").write_text("def f(:\n")
+    (tmp_path / "zoo_test_import.py").write_text("from torch import nothing_there\n")
+    (tmp_path / "zoo_test_raises.py").write_text("raise RuntimeError('one\\ntwo')\n")
+    (tmp_path / "zoo_test_leaves.py").write_text("import sys\nsys.exit('bye')\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def test_functions_of_the_current_folder(own_module: Path) -> None:
-    import sys
-
     before = list(sys.path)
     assert of_function("zoo_test_module:net", None)[1].out_features == 4  # type: ignore[index]
     assert of_function("zoo_test_module:net", 7)[1].out_features == 7  # type: ignore[index]
+    assert sys.path == before
+
+
+def test_a_folder_that_is_on_the_path_already_keeps_its_place(own_module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(own_module), *sys.path])
+    before = list(sys.path)
+    of_function("zoo_test_module:net", None)
     assert sys.path == before
 
 
@@ -156,11 +167,19 @@ def test_functions_of_the_current_folder(own_module: Path) -> None:
         ("zoo_test_module:nte", "has no function 'nte', did you mean 'net'?"),
         ("zoo_test_module:number", "has no function 'number'"),
         ("zoo_test_module:broken", "`zoo_test_module:broken` failed: KeyError: 'weights'"),
+        ("zoo_test_module:leaves", "`zoo_test_module:leaves` failed: SystemExit: 3"),
+        ("zoo_test_syntax:f", "importing zoo_test_syntax failed: SyntaxError: invalid syntax (zoo_test_syntax.py, line 1)"),
+        ("zoo_test_import:f", "importing zoo_test_import failed: ImportError: cannot import name 'nothing_there'"),
+        ("zoo_test_raises:f", "importing zoo_test_raises failed: RuntimeError: one: correct the file"),
+        ("zoo_test_leaves:f", "importing zoo_test_leaves failed: SystemExit: bye"),
         ("zoo_test_module:text", "must return an nn.Module, got str"),
         ("zoo_test_nothing.at_all:f", "there is no module 'zoo_test_nothing': install it"),
         ("zoo_test_broken:f", "importing zoo_test_broken failed: No module named 'a_module_that_nobody_has'"),
     ],
 )
 def test_functions_that_give_no_network(own_module: Path, name: str, words: str) -> None:
-    with pytest.raises(ModelError, match=re.escape(words)):
+    before = list(sys.path)
+    with pytest.raises(ModelError, match=re.escape(words)) as caught:
         of_function(name, None)
+    assert "\n" not in str(caught.value)
+    assert sys.path == before

@@ -14,7 +14,7 @@ from scripted_server import Answer, Server
 from torch import nn
 
 from locality.zoo.convert import convert
-from locality.zoo.entry import Entry, ModelError
+from locality.zoo.entry import DamagedFileError, Entry, ModelError
 from locality.zoo.load import load_model
 from locality.zoo.weights import read_tensors, weights_hash
 
@@ -58,6 +58,21 @@ def test_a_plain_checkpoint_needs_no_trust_and_tied_weights_are_kept(write: Writ
 def test_whole_networks_are_converted(write: Write) -> None:
     net = nn.Linear(2, 3)
     assert torch.equal(read_tensors(convert(write(net), trust_pickle=True))["bias"], net.bias)
+
+
+def test_another_pickle_protocol_is_converted_once_it_is_trusted(write: Write) -> None:
+    path = write({"state_dict": {"weight": torch.arange(3.0)}}, pickle_protocol=4)
+    with pytest.raises(ModelError, match=r"can run any program .* only if you trust"):
+        convert(path)
+    assert torch.equal(read_tensors(convert(path, trust_pickle=True))["weight"], torch.arange(3.0))
+
+
+def test_damage_is_not_a_matter_of_trust(write: Write, tmp_path: Path) -> None:
+    """A path that happens to have the words of the other error in it."""
+    path = write({"weight": torch.ones(9)}, "needs code to load.pth")
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(DamagedFileError, match="truncated or damaged"):
+        convert(path, trust_pickle=True)
 
 
 def test_a_package_that_is_missing_is_named(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from locality import download as download_module
 from locality.download import DownloadError
 from locality.zoo import catalog, files
 from locality.zoo.catalog import find_entry
-from locality.zoo.entry import Address, Entry, ModelError, Package
+from locality.zoo.entry import Address, DamagedFileError, Entry, ModelError, Package
 from locality.zoo.files import MissingWeightsError, found_weights, verified, where
 from locality.zoo.load import load_model
 
@@ -90,6 +90,41 @@ def test_a_page_instead_of_the_file_leaves_nothing(toy: Entry, server: Server, c
         load_model("toy", download=True)
     assert str(cache / "models/toy.pth") in str(caught.value)
     assert in_cache(cache) == set()
+
+
+def test_a_damaged_file_without_a_published_checksum_is_not_kept(
+    toy: Entry, server: Server, cache: Path, small_net: nn.Module
+) -> None:
+    """Half a file from a server that does not say how long it is, then the whole one."""
+    body = server.answers[0].body
+    server.answers = [Answer(body=body[: len(body) // 2], length=-1), Answer(body=body, etag='"two"')]
+    with pytest.raises(DamagedFileError, match="truncated or damaged"):
+        load_model("toy", download=True)
+    assert in_cache(cache) == set()
+    assert same(load_model("toy", download=True), small_net)
+    assert in_cache(cache) == {"toy.pth", "toy.pth.sha256"}
+
+
+def test_a_damaged_file_that_was_here_before_is_left_to_its_owner(toy: Entry, server: Server, cache: Path) -> None:
+    path = cache / "models/toy.pth"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(server.answers[0].body[:1000])
+    with pytest.raises(DamagedFileError, match="truncated or damaged"):
+        load_model("toy", download=True)
+    assert path.stat().st_size == 1000
+    assert server.asked == []
+
+
+def test_a_file_with_a_published_checksum_is_kept_whatever_is_in_it(
+    toy: Entry, server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = b"what was published, though we cannot read it"
+    checksum = f"sha256:{hashlib.sha256(body).hexdigest()}"
+    monkeypatch.setattr(catalog, "PUBLISHED", (replace(toy, weights=Address(server.url, "toy.pth", checksum)),))
+    server.answers = [Answer(body=body)]
+    with pytest.raises(DamagedFileError):
+        load_model("toy", download=True)
+    assert in_cache(cache) == {"toy.pth"}
 
 
 def test_a_dead_address(toy: Entry, server: Server, cache: Path) -> None:

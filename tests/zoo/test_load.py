@@ -23,7 +23,7 @@ from locality.zoo import timm_weights
 from locality.zoo.architectures import build
 from locality.zoo.cards import Card, shipped_cards, write_card
 from locality.zoo.catalog import CIFAR10
-from locality.zoo.entry import Entry, ModelError
+from locality.zoo.entry import DamagedFileError, Entry, ModelError
 from locality.zoo.files import MissingWeightsError
 from locality.zoo.load import load_model
 from locality.zoo.pixel_model import PixelModel
@@ -82,6 +82,7 @@ def test_shipped_models_load(name: str) -> None:
         ("shapes_cn", "is no model: did you mean"),
         ("weights/none.pth", "`weights/none.pth` is not a file"),
         ("none.safetensors", "`none.safetensors` is not a file"),
+        ("~nobody_at_all/a.pth", "`~nobody_at_all/a.pth` begins with a user whose home folder is not known"),
         ("torchvision:resnet50", "is an architecture without weights"),
         ("net:tiny_vit", "is an architecture without weights"),
         ("timm:resnet5", "did you mean 'timm:resnet50'"),
@@ -205,6 +206,16 @@ def spoilt(): return Net(lambda logits: logits * float("nan"))
 def with_spec(): net = Net(); net.spec = ModelSpec("own", (32, 32), 40, classes=("a", "b", "c")); return net
 def liar(): net = Net(); net.spec = ModelSpec("own", classes=("a", "b")); return net
 def pixel(): return PixelModel(Net(), ModelSpec("own", (8, 8), 8))
+class Normalising(Net):
+    def __init__(self):
+        super().__init__()
+        self.normalize = nn.Module()
+        self.normalize.register_buffer("mean", torch.full((3, 1, 1), 0.5))
+        self.normalize.register_buffer("std", torch.full((3, 1, 1), 0.25))
+    def forward(self, images):
+        return super().forward((images - self.normalize.mean) / self.normalize.std)
+
+def normalising(): return Normalising()
 def small(): return nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 3))
 """
 
@@ -260,6 +271,19 @@ def test_a_checkpoint_of_an_own_architecture(functions: None, write: Write) -> N
     assert load_model(path, arch="zoo_test_functions:plain", num_classes=5)(IMAGES).shape == (2, 5)
 
 
+@pytest.mark.parametrize("prefix", ["", "module.", "model."])
+def test_a_network_that_normalises_itself_is_not_given_normalised_pixels(functions: None, write: Write, prefix: str) -> None:
+    net = load_model("zoo_test_functions:normalising").net
+    with torch.no_grad():
+        net.normalize.mean += 0.1  # type: ignore[union-attr, operator]
+        expected = net(IMAGES)
+    path = write({prefix + name: value for name, value in net.state_dict().items()})
+    model = load_model(path, arch="zoo_test_functions:normalising")
+    assert (model.spec.mean, model.spec.std) == ((0, 0, 0), (1, 1, 1))
+    with torch.no_grad():
+        torch.testing.assert_close(model(IMAGES), expected)
+
+
 @pytest.fixture
 def hub(server: Server, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> nn.Module:
     """A network of timm whose weights the server has in the place of Hugging Face's."""
@@ -293,6 +317,15 @@ def test_timm_weights_that_do_not_fit(hub: nn.Module, server: Server, tmp_path: 
     server.answers = [Answer(body=(tmp_path / "hub.safetensors").read_bytes())]
     with pytest.raises(ModelError, match=r"does not fit timm's test_resnet.r160_in1k: .*[Mm]issing key"):
         load_model("timm:test_resnet", download=True)
+
+
+def test_damaged_timm_weights_are_not_kept(hub: nn.Module, server: Server, cache: Path) -> None:
+    body = server.answers[0].body
+    server.answers = [Answer(body=body[: len(body) // 2], length=-1), Answer(body=body, etag='"two"')]
+    with pytest.raises(DamagedFileError, match="truncated or damaged"):
+        load_model("timm:test_resnet", download=True)
+    assert list((cache / "models/timm").iterdir()) == []
+    assert weights_hash(load_model("timm:test_resnet", download=True)) == weights_hash(hub)
 
 
 def test_timm_weights_with_nan(hub: nn.Module, server: Server, tmp_path: Path) -> None:

@@ -1,0 +1,34 @@
+"""The checkpoints that ship: small enough together, and each made by the recipe that ships beside it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from locality.training.recipe import RECIPES, read_recipe
+from locality.zoo.cards import CHECKPOINTS, read_card
+
+CARDS = sorted(CHECKPOINTS.glob("*.json"))
+MOST_BYTES = 25_000_000
+
+
+def test_together_they_are_small() -> None:
+    files = [path for path in CHECKPOINTS.iterdir() if path.is_file()]
+    assert sum(path.stat().st_size for path in files) <= MOST_BYTES
+
+
+def test_every_card_has_weights_and_all_weights_a_card() -> None:
+    assert CARDS
+    assert {path.stem for path in CARDS} == {path.stem for path in CHECKPOINTS.glob("*.safetensors")}
+
+
+@pytest.mark.parametrize("path", CARDS, ids=lambda path: path.stem)
+def test_a_card_has_the_recipe_that_ships(path: Path) -> None:
+    """As JSON writes it: tuples are lists there. A recipe that was changed means a checkpoint to be trained again."""
+    card = read_card(path)
+    recipe = read_recipe(RECIPES / f"{path.stem}.toml")
+    assert card.recipe == json.loads(json.dumps(recipe.as_table()))
+    assert (card.name, card.net, card.seed) == (recipe.name, recipe.net, recipe.seed)
+    assert (card.mean, card.std) == (recipe.mean, recipe.std)
+    assert card.training == (recipe.loss.name if recipe.epochs else "random")
+    assert card.epsilon == (None if recipe.loss.name == "standard" else recipe.loss.epsilon)
