@@ -82,6 +82,7 @@ class Calls:
     run: Model  # images of any dtype ↦ float32 logits, with gradients where the images ask for them
     chunk: int
     limits: Limits = (0.0, 1.0)  # what pixels may be
+    rounding: float = 1e-4  # by how much probabilities of the model's precision may miss a sum of 1
     forwards: int = 0
     gradients: int = 0
     _warned: set[str] = field(default_factory=set)
@@ -145,9 +146,7 @@ class Calls:
         seen = logits.detach()
         if not torch.isfinite(seen).all():
             raise ValueError("`model` must return finite logits, got nan or inf: check its weights and its input range")
-        # Half-precision probabilities sum to 1 but for their own rounding.
-        rounding = 1e-4 if seen.dtype == torch.float32 else 4 * torch.finfo(seen.dtype).eps
-        if seen.numel() > 2 and bool((seen >= 0).all()) and bool(((seen.float().sum(1) - 1).abs() < rounding).all()):
+        if seen.numel() > 2 and bool((seen >= 0).all()) and bool(((seen.sum(1) - 1).abs() < self.rounding).all()):
             self.warn(
                 "`model` returns probabilities (rows sum to 1), not logits: remove its softmax, gradients vanish behind it"
             )
@@ -176,7 +175,9 @@ def calling(model: Model, images: Tensor, chunk: int | None = None, bounds: Boun
                 module.eval()
             pixels = CHUNK_PIXELS.get(images.device.type, CHUNK_PIXELS_ELSEWHERE)
             size = chunk or max(1, pixels // (images.shape[-1] * images.shape[-2]))
-            yield Calls(_runner(model, module, images), size, (-math.inf, math.inf) if bounds is None else bounds)
+            limits = (-math.inf, math.inf) if bounds is None else bounds
+            rounding = max(1e-4, 4 * torch.finfo(_dtype(module, images)).eps)
+            yield Calls(_runner(model, module, images), size, limits, rounding)
         finally:
             for part, mode in modes.items():
                 part.training = mode
@@ -185,7 +186,7 @@ def calling(model: Model, images: Tensor, chunk: int | None = None, bounds: Boun
 def _runner(model: Model, module: nn.Module | None, images: Tensor) -> Model:
     """How logits are made: in the model's own dtype, in channels-last memory where that is faster, as float32."""
     parameters = {} if module is None else dict(module.named_parameters())
-    dtype = next((p.dtype for p in parameters.values() if p.is_floating_point()), images.dtype)
+    dtype = _dtype(module, images)
     convolutional = module is not None and any(isinstance(part, nn.Conv2d) for part in module.modules())
     if not convolutional or module is None:
         return lambda pixels: _floats(model(pixels.to(dtype)))
@@ -200,6 +201,12 @@ def _runner(model: Model, module: nn.Module | None, images: Tensor) -> Model:
         return _floats(torch.func.functional_call(module, copies, (arranged,)))
 
     return run
+
+
+def _dtype(module: nn.Module | None, images: Tensor) -> torch.dtype:
+    """The model's own precision; that of the images where it has no parameters."""
+    parameters = () if module is None else module.parameters()
+    return next((p.dtype for p in parameters if p.is_floating_point()), images.dtype)
 
 
 def _floats(logits: Tensor) -> Tensor:

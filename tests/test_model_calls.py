@@ -109,3 +109,10 @@ def test_pixels_outside_their_range_are_allowed_where_asked(images: Tensor) -> N
     check_images(images * 3 - 1, bounds=None)
     with pytest.raises(ValueError, match=r"must lie in \[0, 1\], got \[-1, "):
         check_images(images * 3 - 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_probabilities_are_noticed_in_any_precision(images: Tensor, dtype: torch.dtype) -> None:
+    model = nn.Sequential(net(), nn.Softmax(dim=1)).eval().to(dtype)
+    with calling(model, images) as calls, pytest.warns(UserWarning, match="returns probabilities"):
+        calls.logits(images)

@@ -7,6 +7,7 @@ import captum.attr
 import numpy as np
 import pytest
 import torch
+from known_models import small_network
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -179,3 +180,14 @@ def test_patches_cover_the_image() -> None:
 def test_missing_scikit_learn_is_said(network: nn.Module, images: Tensor, name: str) -> None:
     with pytest.raises(RuntimeError, match=f"captum:{name} needs scikit-learn: run pip install scikit-learn"):
         method(f"captum:{name}")(network).attribute(images[:1])
+
+
+def test_random_methods_seed_no_device_but_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(seed: int) -> None:
+        raise AssertionError("the generators of other devices are the caller's")
+
+    model = small_network().eval()
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", refuse)
+    images = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    first, second = (method("captum:GradientShap")(model).attribute(images, 0) for _ in range(2))
+    assert torch.equal(first, second)

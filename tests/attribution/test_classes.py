@@ -20,6 +20,7 @@ from locality.attribution import (
     SM,
     InputXGradient,
     SmoothGrad,
+    attribute_all,
     boundary_integrated_gradients,
     explain,
     integrated_gradients,
@@ -207,3 +208,25 @@ def test_method_resolves_names_classes_and_functions(network: nn.Module, images:
             method(wrong)
     with pytest.raises(TypeError, match="`method` must be a name, a class or a function, got int"):
         method(3)  # type: ignore[arg-type]
+
+
+def test_chunk_bounds_and_seed_reach_the_search_and_captum(network: nn.Module, images: Tensor) -> None:
+    largest = 0
+
+    def counted(pixels: Tensor) -> Tensor:
+        nonlocal largest
+        largest = max(largest, len(pixels))
+        return network(pixels)  # type: ignore[no-any-return]
+
+    BIG(counted).attribute(images, internal_batch_size=2)
+    attribute_all(counted, images, ["BIG", "BSM"], chunk=2)
+    assert largest == 2
+    # Noise takes pixels out of [0, 1]; bounds=None lets them, also the search and Captum's own methods.
+    noisy = images * 3 - 1
+    maps = attribute_all(network, noisy, ["SM", "BSM", "captum:Saliency"], bounds=None)
+    assert torch.allclose(maps["SM"], maps["captum:Saliency"], atol=1e-6)  # type: ignore[arg-type]
+    assert torch.equal(maps["BSM"], BSM(network, bounds=None).attribute(noisy))  # type: ignore[arg-type]
+    names = ["captum:GradientShap"]
+    drawn = [attribute_all(network, images, names, seed=seed)[names[0]] for seed in (0, 0, 1)]
+    assert torch.equal(drawn[0], drawn[1])  # type: ignore[arg-type]
+    assert not torch.equal(drawn[0], drawn[2])  # type: ignore[arg-type]

@@ -140,7 +140,7 @@ def test_nothing_of_the_callers_changes(network: nn.Module, images: Tensor, name
 @every_method
 def test_gradients_of_the_caller_may_be_switched_off(network: nn.Module, images: Tensor, name: str) -> None:
     expected = FUNCTIONS[name](network, images)
-    for context in (torch.no_grad(), torch.inference_mode(False)):
+    for context in (torch.no_grad(), torch.inference_mode()):
         with context:
             assert torch.allclose(FUNCTIONS[name](network, images), expected, atol=1e-6)
 
