@@ -24,7 +24,7 @@ Objective = Callable[..., Tensor]  # N×K logits and what goes with them ↦ N n
 
 # Pixels that go through a network at once. On CPUs larger chunks fall out of the caches (bench/speed/attribution.py shows by
 # how much); on accelerators they fill the device.
-CHUNK_PIXELS = {"cpu": 8 * 224 * 224}
+CHUNK_PIXELS = {"cpu": 4 * 224 * 224}
 CHUNK_PIXELS_ELSEWHERE = 128 * 224 * 224
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "failed to allocate")
 

@@ -2,9 +2,9 @@
 
     python bench/speed/attribution.py --images 8 [--out FILE.json]
 
-Captum runs twice: with its defaults, which send all points of a path through at once, and with the best of a few values of
-`internal_batch_size`. Each runs in a process of its own, so that peak memory is its own; the boundary points are found
-beforehand in another.
+Captum runs with its defaults, which send all points of a path through at once, and with several values of
+`internal_batch_size`, its own way to save memory. Each runs in a process of its own, so that peak memory is its own; the
+boundary points are found beforehand in another.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import platform
 import resource
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from boundary import model_and_images
+from measuring import about
 from torch import Tensor
 
 from locality import attribute_all, find_boundary
@@ -41,12 +42,12 @@ def captum_maps(model: torch.nn.Module, images: Tensor, edge: Boundary, batch: i
 
 
 def search(count: int, file: str) -> None:
-    model, images = model_and_images("efficientnet_lite0", "photos", count)
+    model, images = model_and_images("efficientnet_lite0", None, count)
     torch.save(vars(find_boundary(model, images)), file)
 
 
 def run(how: str, batch: int | None, count: int, file: str, queue: multiprocessing.Queue[dict[str, Any]]) -> None:
-    model, images = model_and_images("efficientnet_lite0", "photos", count)
+    model, images = model_and_images("efficientnet_lite0", None, count)
     edge = Boundary(**torch.load(file))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     seconds = []
@@ -71,8 +72,7 @@ def measured(count: int, file: str) -> dict[str, dict[str, Any]]:
     for name, how, batch in (
         ("attribute_all", "ours", None),
         ("captum, defaults", "captum", None),
-        ("captum, internal_batch_size=8", "captum", 8),
-        ("captum, internal_batch_size=16", "captum", 16),
+        *((f"captum, internal_batch_size={batch}", "captum", batch) for batch in (4, 8, 16, 32)),
     ):
         queue: multiprocessing.Queue[dict[str, Any]] = context.Queue()
         process = context.Process(target=run, args=(how, batch, count, file, queue))
@@ -93,9 +93,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         rows = measured(given.images, f"{folder}/boundary.pt")
     if given.out is not None:
-        about = {"command": f"python bench/speed/attribution.py --images {given.images}", "points": POINTS}
-        about |= {"machine": f"{torch.get_num_threads()} threads, {platform.machine()}", "torch": torch.__version__}
-        given.out.write_text(json.dumps(about | {"rows": rows}, indent=2) + "\n")
+        result = about(sys.argv, ("torch", "captum", "timm")) | {"points": POINTS, "rows": rows}
+        given.out.write_text(json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,33 +1,36 @@
 """Boundary searches side by side in one run: success, distance, gradients and forwards an image, seconds.
 
-    python bench/speed/boundary.py --model efficientnet_lite0 --images 8 --paper-images 2 [--out FILE.json]
+    python bench/speed/boundary.py --model tiny_resnet --images 64 [--paper-images N] [--reference-steps 1000]
+        [--searches paper,DDN-100,fast,thorough] [--out FILE.json]
 
-The model is anything that `load_model` takes, on `photos` unless --data names other images. Ratios are of mean distances
-over the images that all searches were given.
+The model is anything that `load_model` takes, on images of its own classes unless --data names others. Ratios are of mean
+distances to those of Foolbox's DDN with --reference-steps, over the images that both searches were given and found.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import platform
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
+from measuring import about
 from torch import Tensor, nn
 
 from locality import find_boundary, load_dataset
 from locality.boundary import SEARCHES
 from locality.boundary.foolbox_backend import foolbox_search
+from locality.runner.data_choice import default_data
 from locality.zoo.load import load_model
 
 
-def model_and_images(name: str, data: str, count: int) -> tuple[nn.Module, Tensor]:
+def model_and_images(name: str, data: str | None, count: int) -> tuple[nn.Module, Tensor]:
     """A model and images for it; where the data set has fewer, the rest are mirrored and shifted ones."""
     model = load_model(name)
-    found = load_dataset(data, spec=model.spec, max_box_share=None)
+    found = load_dataset(data or default_data(model.spec), limit=count, spec=model.spec, max_box_share=None)
     images = found.batch(range(min(count, len(found)))).images
     copies = [images, images.flip(-1), images.roll(9, -1), images.roll(9, -2)]
     return model, torch.cat(copies)[:count]
@@ -57,44 +60,51 @@ def measured(model: nn.Module, images: Tensor, search: Any, **options: Any) -> d
     }
 
 
+def searches_asked(given: argparse.Namespace) -> dict[str, tuple[Any, dict[str, Any], int]]:
+    """Name ↦ search, its options, and how many images it gets; the reference first."""
+    found: dict[str, tuple[Any, dict[str, Any], int]] = {}
+    for name in (f"DDN-{given.reference_steps}", *given.searches.split(",")):
+        few = given.paper_images if name == "paper" and given.paper_images is not None else given.images
+        if name.startswith("DDN-"):
+            found[name] = foolbox_search("DDNAttack"), {"steps": int(name.removeprefix("DDN-"))}, few
+        else:
+            found[name] = SEARCHES[name], {}, few
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="efficientnet_lite0")
-    parser.add_argument("--data", default="photos")
-    parser.add_argument("--images", type=int, default=8)
-    parser.add_argument("--paper-images", type=int, default=2, help="the paper's search takes over a thousand gradients")
-    parser.add_argument("--reference-steps", type=int, default=300, help="steps of the DDN that ratios refer to")
-    parser.add_argument("--thorough", action="store_true", help="also run the thorough search")
+    parser.add_argument("--data", help="images of the model's classes if not given")
+    parser.add_argument("--images", type=int, default=64)
+    parser.add_argument("--paper-images", type=int, help="fewer for the paper's search: it takes over a thousand gradients")
+    parser.add_argument("--reference-steps", type=int, default=1000, help="steps of the DDN that ratios refer to")
+    parser.add_argument("--searches", default="DDN-100,fast,thorough,paper")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     model, images = model_and_images(given.model, given.data, given.images)
-    reference = f"DDN-{given.reference_steps}"
-    rows = {
-        reference: measured(model, images, foolbox_search("DDNAttack"), steps=given.reference_steps),
-        "DDN-100": measured(model, images, foolbox_search("DDNAttack"), steps=100),
-        "fast": measured(model, images, SEARCHES["fast"]),
-    }
-    if given.thorough:
-        rows["thorough"] = measured(model, images, SEARCHES["thorough"])
-    if given.paper_images:
-        rows["paper"] = measured(model, images[: given.paper_images], SEARCHES["paper"])
+    find_boundary(model, images[:4])  # what is loaded or compiled at the first call is nobody's time
+    rows: dict[str, dict[str, Any]] = {}
+    for name, (search, options, count) in searches_asked(given).items():
+        rows[name] = measured(model, images[:count], search, **options)
+        print(f"{name}: {rows[name]['seconds_per_image']:.3f} s an image", flush=True)
+    reference = next(iter(rows))
     for row in rows.values():
         both = [(d, r) for d, r in zip(row["distances"], rows[reference]["distances"], strict=False) if d < 1e9 and r < 1e9]
         row["ratio"] = round(sum(d for d, _ in both) / sum(r for _, r in both), 4) if both else None
-        row["speed_up"] = (
-            round(rows["paper"]["seconds_per_image"] / row["seconds_per_image"], 1) if "paper" in rows else None
-        )
+        if "paper" in rows:
+            row["times_faster_than_paper"] = round(rows["paper"]["seconds_per_image"] / row["seconds_per_image"], 1)
+            row["times_fewer_gradients"] = round(rows["paper"]["gradients"] / row["gradients"], 1)
     print(f"{'search':10s} images success   mean median   ratio grads forwards  s/image  × paper")
     for name, row in rows.items():
         print(
             f"{name:10s} {row['images']:6d} {row['success']:7.1%} {row['mean'] or 0:6.3f} {row['median'] or 0:6.3f} "
-            f"{row['ratio']!s:>7s} {row['gradients']:5.0f} {row['forwards']:8.0f} {row['seconds_per_image']:8.3f} "
-            f"{row['speed_up']!s:>8s}"
+            f"{row['ratio']!s:>7s} {row['gradients']:5.1f} {row['forwards']:8.1f} {row['seconds_per_image']:8.3f} "
+            f"{row.get('times_faster_than_paper')!s:>8s}"
         )
     if given.out is not None:
-        about = {"command": f"python bench/speed/boundary.py --model {given.model} --images {given.images}"}
-        about |= {"machine": f"{torch.get_num_threads()} threads, {platform.machine()}", "torch": torch.__version__}
-        given.out.write_text(json.dumps(about | {"reference": reference, "searches": rows}, indent=2) + "\n")
+        result = about(sys.argv, ("torch", "foolbox")) | {"reference": reference, "searches": rows}
+        given.out.write_text(json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":

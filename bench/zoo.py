@@ -1,0 +1,64 @@
+"""Every model that ships, in one table: accuracy, accuracy under attack, distance to the boundary.
+
+    python bench/zoo.py [--out results/zoo] [--csv bench/results/zoo.csv]
+
+Runs the suite `zoo` (bench/suites/zoo.toml) on all cores and goes on where an earlier run stopped. Shares come with their
+95 % Wilson intervals, the mean distance with its bootstrap interval.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pandas as pd
+
+from locality.progress import progress
+from locality.robustness.accuracy import wilson_interval
+from locality.runner.results import Results
+from locality.runner.run import run_suite
+from locality.runner.store import read_results
+from locality.runner.suite import read_suite
+from locality.scores.statistics import summary
+
+
+def share(name: str, values: pd.Series) -> dict[str, float]:
+    """A share of images and its interval, as columns."""
+    known = values.dropna().astype(bool)
+    low, high = wilson_interval(int(known.sum()), len(known))
+    return {name: round(float(known.mean()), 4), f"{name}_low": round(low, 4), f"{name}_high": round(high, 4)}
+
+
+def table(results: Results) -> pd.DataFrame:
+    """One row a model."""
+    rows = []
+    for about in results.models.to_dict("records"):
+        images = results.rows[results.rows["model"] == about["model"]].drop_duplicates("image_id")
+        row = {name: about[name] for name in ("model", "data", "training", "norm", "epsilon")}
+        row["epsilon"] = "" if pd.isna(about["epsilon"]) else round(float(about["epsilon"]), 5)
+        row |= {"images": len(images)} | share("clean", images["correct"])
+        attacked = results.robust[results.robust["model"] == about["model"]]
+        for epsilon, part in attacked.groupby("epsilon"):
+            row |= share(f"era_linf_{255 * float(epsilon):.0f}_255", part["robust"])
+        distance = summary(images.loc[images["found"].astype(bool), "distance"].to_numpy())
+        row |= {"boundary_found": int(images["found"].sum()), "distance": round(distance.mean, 4)}
+        rows.append(row | {"distance_low": round(distance.low, 4), "distance_high": round(distance.high, 4)})
+    return pd.DataFrame(rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("results/zoo"), help="folder of the units; a killed run resumes")
+    parser.add_argument("--csv", type=Path, default=Path("bench/results/zoo.csv"))
+    given = parser.parse_args()
+    with progress("zoo", "images") as report:
+        outcome = run_suite(read_suite("zoo"), given.out, progress=report)
+    if len(outcome.faults):
+        raise SystemExit(f"{len(outcome.faults)} units failed: {outcome.faults['problem'].unique().tolist()}")
+    found = table(read_results(given.out))
+    found.to_csv(given.csv, index=False)
+    print(found.to_string(index=False))
+
+
+if __name__ == "__main__":
+    main()
