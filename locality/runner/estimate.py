@@ -49,7 +49,7 @@ class Work:
 
 # What is known without looking at a model. Searches and attacks stop early where they succeed: these are usual numbers for
 # the first and upper ends for the second.
-SEARCH_WORK = {"fast": Work(20, 15), "thorough": Work(600, 100), "paper": Work(1001, 14), "autopgd": Work(400, 20)}
+SEARCH_WORK = {"fast": Work(20, 7), "thorough": Work(600, 100), "paper": Work(1001, 14), "autopgd": Work(400, 20)}
 OTHER_SEARCH_WORK = Work(100, 10)
 ATTACK_WORK = {"paper": Work(203, 15), "standard": Work(1903, 5000), "pgd20": Work(22, 15), "cw20": Work(22, 15)}
 METHOD_WORK = {
