@@ -57,7 +57,7 @@ def fast_search(
     rivals: Tensor | None = None,
     start: Tensor | None = None,
 ) -> Tensor:
-    """Candidates after rounds of `steps` gradients; a hard image may take `max_gradients`.
+    """Candidates after rounds of `steps` gradients; a hard image may take `max_gradients`, all in all.
 
     An image is finished when the cosine between δ and u exceeds `aligned`, or when a round shortens δ by less than the share
     `gain`. Of the strongest `compared` rival classes one may lie nearer, by the tangents at the image, than the class
@@ -68,7 +68,9 @@ def fast_search(
     state = _State(images, labels, seeds, start, calls.limits)
     active = torch.arange(len(images), device=images.device)
     spent, first_round = 0, True
-    while len(active) and spent + steps <= max_gradients:
+    free = rivals is None and start is None
+    reserved = max(STEPS_AGAIN, compared + steps) if free else 0
+    while len(active) and (first_round or spent + steps <= max_gradients - reserved):
         rival = None if rivals is None else rivals[active]
         _round(calls, state, active, rival, norm, steps, first_round and start is None)
         spent, first_round = spent + steps, False
@@ -81,7 +83,7 @@ def fast_search(
         state.offset[active] = (images[active] + again).clamp(*calls.limits) - images[active]
         active = active[~finished]
         progress(len(images) - len(active), len(images))
-    if rivals is None and start is None:
+    if free and spent + reserved <= max_gradients:
         misled = (state.turn < TURNED) & (state.best < MUCH_SHORTER * state.leap)
         _try_again(calls, state, torch.nonzero(misled)[:, 0], norm)
         if compared > 0:

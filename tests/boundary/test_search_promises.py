@@ -149,6 +149,20 @@ def counted(search: Callable[..., Tensor], seen: list[Any]) -> Callable[..., Ten
     return run
 
 
+@pytest.mark.parametrize("most", [8, 30, 100])
+def test_no_image_takes_more_gradients_than_allowed(most: int) -> None:
+    """The first class wins by ever less but always: there is no boundary, and a search would go on for ever."""
+
+    def model(images: Tensor) -> Tensor:
+        score = images.flatten(1).mean(1)
+        return torch.stack([score.exp() + 1, -score, -2 * score, -3 * score], dim=1)
+
+    seen: list[Any] = []
+    edge = find_boundary(model, some_images(3), search=counted(SEARCHES["fast"], seen), max_gradients=most)
+    assert not edge.found.any()
+    assert 8 <= (seen[0].gradients - 3) / 3 <= most  # one more is of the normal at the last point
+
+
 @pytest.mark.parametrize("name", ["shapes_cnn", "shapes_cnn_robust", "shapes_vit"])
 def test_fast_is_near_and_cheap_on_models_that_ship(name: str) -> None:
     """Against Foolbox's DDN with 100 steps on the same images; 25 gradients an image are allowed on `shapes`."""
