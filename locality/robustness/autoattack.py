@@ -3,7 +3,7 @@
 pyautoattack reseeds the global generators for every batch, adds to the gradients of a model's parameters (FAB), and asks
 `sys.settrace` for a look at the model. Here its attacks see a module without parameters, within generators that are
 restored, and the settings are those that its own `AutoAttack` gives them. APGD treats each image by itself, so the network
-is not asked again about an image that is broken: a standard model costs a tenth of the gradients, and the rest are the same.
+is not asked again about an image that is broken: standard models cost a small share of the gradients, the rest is the same.
 """
 
 from __future__ import annotations
