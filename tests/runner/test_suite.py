@@ -169,7 +169,7 @@ def test_other_images_on_the_command_line(tmp_path: Path) -> None:
 
 
 def test_unknown_suite_lists_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"one of demo, paper, similarity, tiny, got 'dmo'"):
+    with pytest.raises(ValueError, match=r"one of demo, paper, similarity, tiny, zoo, got 'dmo'"):
         read_suite("dmo")
 
 
