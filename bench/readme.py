@@ -14,8 +14,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from locality.zoo.cards import shipped_cards
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -75,18 +73,16 @@ def attribution_table() -> str:
 
 
 def models_table() -> str:
-    """The models that ship: cards, and what `python bench/zoo.py` measured."""
-    measured = {row["model"]: row for row in pd.read_csv(RESULTS / "zoo.csv").to_dict("records")}
+    """The models that ship, with the accuracies of their cards."""
     rows = []
     for name, card in sorted(shipped_cards().items()):
-        row = measured[name]
         against = (
             "" if card.epsilon is None else f" ℓ{'∞' if card.norm == 'linf' else '2'} {_budget(card.norm, card.epsilon)}"
         )
-        shares = [f"{100 * row[key]:.1f} %" for key in ("clean", "era_linf_4_255", "era_linf_8_255")]
         training = {"at": "AT", "fast_at": "fast AT", "trades": "TRADES"}.get(card.training, card.training)
-        rows.append((f"`{name}`", card.data, training + against, *shares, f"{row['distance']:.3f}"))
-    return markdown(["name", "data", "training", "clean", "ERA 4/255", "ERA 8/255", "mean ℓ2 to the boundary"], rows)
+        attacked = next(f"{100 * share:.1f} % at {key.split()[1]}" for key, share in card.accuracy.items() if "pgd" in key)
+        rows.append((f"`{name}`", card.data, training + against, f"{100 * card.accuracy['clean']:.1f} %", attacked))
+    return markdown(["name", "data", "training", "clean", "under PGD-10"], rows)
 
 
 def _budget(norm: str | None, epsilon: float) -> str:
@@ -103,10 +99,10 @@ TABLES: dict[str, Callable[[], str]] = {
 def written(text: str) -> str:
     """The README with its tables as the results have them."""
     for name, table in TABLES.items():
-        pattern = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- end -->)", re.DOTALL)
+        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
         if not pattern.search(text):
             raise ValueError(f"`README.md` must have a place for the table {name}: <!-- {name} --> … <!-- end -->")
-        text = pattern.sub(lambda found, table=table: found[1] + table() + found[2], text)  # type: ignore[misc]
+        text = pattern.sub(lambda found, table=table: f"{found[1]}{table()}\n{found[2]}", text)  # type: ignore[misc]
     return text
 
 

@@ -36,8 +36,10 @@ CLEARLY_NEARER = 0.9  # a tangent that much shorter is worth a round
 LATER_STEP = 0.7  # the first step of a further round, which starts near a solution
 SHORTENED, MOST_SHORTENED = 0.6, 6  # of an offset that leapt too far
 # The first tangent was misleading where the gradient has turned by this cosine and the way was this share of what it said.
-TURNED, MUCH_SHORTER = 0.8, 0.7
+TURNED, MUCH_SHORTER = 0.8, 0.6
+STUCK = 0.8  # an agreement that no round could raise
 STEPS_AGAIN = 16
+LOOKING_ELSEWHERE = 40  # gradients at most: once more, with rounds after it, or rivals
 ROUNDS_OF_NEWTON = 12
 
 
@@ -51,7 +53,7 @@ def fast_search(
     *,
     steps: int = 8,
     max_gradients: int = 100,
-    aligned: float = 0.97,
+    aligned: float = 0.95,
     gain: float = 0.005,
     compared: int = 4,
     rivals: Tensor | None = None,
@@ -66,28 +68,38 @@ def fast_search(
     """
     _check_steps(steps, max_gradients)
     state = _State(images, labels, seeds, start, calls.limits)
-    active = torch.arange(len(images), device=images.device)
-    spent, first_round = 0, True
     free = rivals is None and start is None
-    reserved = max(STEPS_AGAIN, compared + steps) if free else 0
-    while len(active) and (first_round or spent + steps <= max_gradients - reserved):
-        rival = None if rivals is None else rivals[active]
-        _round(calls, state, active, rival, norm, steps, first_round and start is None)
-        spent, first_round = spent + steps, False
-        gained = (state.before[active] - state.best[active]) / state.best[active]
-        state.before[active] = state.best[active]
-        found = torch.isfinite(state.best[active])
-        finished = found & ((state.agreement[active] > aligned) | (gained < gain))
-        # Those found go on from their best point, the others from beyond where they are.
-        again = torch.where(rows(found), state.best_offset[active], 1.3 * state.offset[active])
-        state.offset[active] = (images[active] + again).clamp(*calls.limits) - images[active]
-        active = active[~finished]
-        progress(len(images) - len(active), len(images))
-    if free and spent + reserved <= max_gradients:
-        misled = (state.turn < TURNED) & (state.best < MUCH_SHORTER * state.leap)
-        _try_again(calls, state, torch.nonzero(misled)[:, 0], norm)
+    everyone = torch.arange(len(images), device=images.device)
+
+    def rounds(active: Tensor, allowed: int, from_image: bool) -> None:
+        """Rounds from the best point so far, for as long as they gain something."""
+        while len(active) and allowed >= steps:
+            rival = None if rivals is None else rivals[active]
+            _round(calls, state, active, rival, norm, steps, from_image)
+            allowed, from_image = allowed - steps, False
+            gained = (state.before[active] - state.best[active]) / state.best[active]
+            state.before[active] = state.best[active]
+            found = torch.isfinite(state.best[active])
+            finished = found & ((state.agreement[active] > aligned) | (gained < gain))
+            # Those found go on from their best point, the others from beyond where they are.
+            again = torch.where(rows(found), state.best_offset[active], 1.3 * state.offset[active])
+            state.offset[active] = (images[active] + again).clamp(*calls.limits) - images[active]
+            active = active[~finished]
+            progress(len(images) - len(active), len(images))
+
+    # Half of what is allowed is kept for looking elsewhere, where there is enough of it.
+    first = max_gradients if not free or max_gradients < 2 * LOOKING_ELSEWHERE else max_gradients - LOOKING_ELSEWHERE
+    rounds(everyone, first, from_image=start is None)
+    if free and first < max_gradients:
+        misled = (state.turn < TURNED) & (state.best < MUCH_SHORTER * state.leap) | (state.agreement < STUCK)
+        misled &= torch.isfinite(state.best)
+        chosen = everyone[misled]
+        _try_again(calls, state, chosen, norm)
+        left = chosen[state.agreement[chosen] <= aligned]
+        state.offset[left] = state.best_offset[left]
+        rounds(left, LOOKING_ELSEWHERE - STEPS_AGAIN, from_image=False)
         if compared > 0:
-            _try_nearer_rivals(calls, state, torch.nonzero(~misled)[:, 0], norm, steps, compared)
+            _try_nearer_rivals(calls, state, everyone[~misled], norm, steps, compared)
     found = torch.isfinite(state.best)
     return images + torch.where(rows(found), state.best_offset, state.offset)
 

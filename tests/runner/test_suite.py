@@ -173,7 +173,7 @@ def test_unknown_suite_lists_the_known_ones() -> None:
         read_suite("dmo")
 
 
-@pytest.mark.parametrize("name", ["demo", "tiny", "similarity", "paper"])
+@pytest.mark.parametrize("name", ["demo", "tiny", "similarity", "zoo", "paper"])
 def test_suites_that_ship(name: str) -> None:
     """What may be missing here is weights; names and settings must be right."""
     draft = draft_suite(name)
