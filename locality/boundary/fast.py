@@ -28,12 +28,12 @@ from locality.boundary.bisect import margin, rows
 from locality.model_calls import Calls, Limits
 
 FIRST_OVERSHOOT = 1.5  # of the linearised distance: beyond the boundary the tangent is the boundary's
-AIM, AIM_GROWS, AIM_SHRINKS, AIM_RANGE = 0.1, 1.6, 0.6, (0.01, 1.0)  # shares of the first margin
+AIM, AIM_GROWS, AIM_SHRINKS, AIM_RANGE = 0.15, 1.6, 0.6, (0.01, 1.0)  # shares of the first margin
 SHARPEST = 50.0  # the last β, in units of 1/first margin
 WORTH_COMPARING = 1.5  # a rival whose margin is that much larger than the first one's is hardly ever nearer
 JUST_BEYOND = 1.001  # of a tangent's length
 CLEARLY_NEARER = 0.9  # a tangent that much shorter is worth a round
-LATER_STEP = 0.7  # the first step of a further round, which starts near a solution
+LATER_STEP = 0.5  # the first step of a further round, which starts near a solution
 SHORTENED, MOST_SHORTENED = 0.6, 6  # of an offset that leapt too far
 # The first tangent was misleading where the gradient has turned by this cosine and the way was this share of what it said.
 TURNED, MUCH_SHORTER = 0.8, 0.6
