@@ -87,7 +87,7 @@ def fast_search(
             active = active[~finished]
             progress(len(images) - len(active), len(images))
 
-    # Half of what is allowed is kept for looking elsewhere, where there is enough of it.
+    # Where enough is allowed, some of it is kept for looking elsewhere.
     first = max_gradients if not free or max_gradients < 2 * LOOKING_ELSEWHERE else max_gradients - LOOKING_ELSEWHERE
     rounds(everyone, first, from_image=start is None)
     if free and first < max_gradients:
