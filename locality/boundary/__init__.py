@@ -11,9 +11,10 @@ from torch import Tensor
 
 from locality.boundary.autopgd import autopgd_search
 from locality.boundary.bisect import bisect, margin
-from locality.boundary.fast import fast_search, offset_length
+from locality.boundary.fast import fast_search
 from locality.boundary.foolbox_backend import foolbox_search
 from locality.boundary.paper import paper_search
+from locality.boundary.tangent import offset_length
 from locality.boundary.thorough import thorough_search
 from locality.model_calls import Bounds, Calls, Model, calling, check_images, check_labels, check_target, image_seeds
 from locality.types import Boundary

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from locality.boundary.bisect import margin, rows
-from locality.boundary.fast import offset_length, tangent_point
+from locality.boundary.tangent import offset_length, tangent_point
 from locality.model_calls import Calls, Limits
 
 KEPT = 3  # older tangents, each as large as the images

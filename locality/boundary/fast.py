@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from locality.boundary.bisect import margin, rows
+from locality.boundary.tangent import offset_length, tangent_point
 from locality.model_calls import Calls, Limits
 
 FIRST_OVERSHOOT = 1.5  # of the linearised distance: beyond the boundary the tangent is the boundary's
@@ -40,7 +41,6 @@ TURNED, MUCH_SHORTER = 0.8, 0.6
 STUCK = 0.8  # an agreement that no round could raise
 STEPS_AGAIN = 16
 LOOKING_ELSEWHERE = 40  # gradients at most: once more, with rounds after it, or rivals
-ROUNDS_OF_NEWTON = 12
 
 
 def fast_search(
@@ -54,6 +54,7 @@ def fast_search(
     steps: int = 8,
     max_gradients: int = 100,
     aligned: float = 0.95,
+    settled: float = 0.98,
     gain: float = 0.005,
     compared: int = 4,
     rivals: Tensor | None = None,
@@ -61,13 +62,14 @@ def fast_search(
 ) -> Tensor:
     """Candidates after rounds of `steps` gradients; a hard image may take `max_gradients`, all in all.
 
-    An image is finished when the cosine between δ and u exceeds `aligned`, or when a round shortens δ by less than the share
-    `gain`. Of the strongest `compared` rival classes one may lie nearer, by the tangents at the image, than the class
-    reached: where it does clearly, it gets a round of its own. `rivals` names the class to reach for each image, where only
-    one is wanted; `start` a first displacement.
+    An image is finished when, after a round, the cosine between δ and u exceeds `aligned`, or when a round shortens δ by
+    less than the share `gain`; a cosine above `settled` ends the round itself for this image. Of the strongest `compared`
+    rival classes one may lie nearer, by the tangents at the image, than the class reached: where it does clearly, it gets a
+    round of its own. `rivals` names the class to reach for each image, where only one is wanted; `start` a first
+    displacement.
     """
     _check_steps(steps, max_gradients)
-    state = _State(images, labels, seeds, start, calls.limits)
+    state = _State(images, labels, seeds, start, calls.limits, settled)
     free = rivals is None and start is None
     everyone = torch.arange(len(images), device=images.device)
 
@@ -112,8 +114,16 @@ def _check_steps(steps: int, max_gradients: int) -> None:
 class _State:
     """What is known of each image."""
 
-    def __init__(self, images: Tensor, labels: Tensor, seeds: list[int], start: Tensor | None, limits: Limits) -> None:
-        self.images, self.labels, self.seeds = images, labels, seeds
+    def __init__(
+        self,
+        images: Tensor,
+        labels: Tensor,
+        seeds: list[int],
+        start: Tensor | None,
+        limits: Limits,
+        settled: float,
+    ) -> None:
+        self.images, self.labels, self.seeds, self.settled = images, labels, seeds, settled
         self.offset = torch.zeros_like(images) if start is None else (images + start).clamp(*limits) - images
         self.image_logits: Tensor | None = None  # N×K
         self.best_offset = torch.zeros_like(images)
@@ -241,7 +251,12 @@ def _round(
                 moved[lost] = _back_along_the_line(calls, images[lost], offset[lost], labels[lost])
             offset = moved
         offset = (images + offset).clamp(*calls.limits) - images
-    state.offset[active] = offset
+        state.offset[active] = offset
+        left = ~(better & (agreement > state.settled))
+        if not left.any():
+            break
+        active, images, labels, offset = active[left], images[left], labels[left], offset[left]
+        rival = None if rival is None else rival[left]
 
 
 def _back_along_the_line(calls: Calls, images: Tensor, offset: Tensor, labels: Tensor) -> Tensor:
@@ -256,43 +271,6 @@ def _back_along_the_line(calls: Calls, images: Tensor, offset: Tensor, labels: T
         if len(left) == 0:
             break
     return offset
-
-
-def tangent_point(
-    images: Tensor,
-    offset: Tensor,
-    value: Tensor,
-    gradient: Tensor,
-    norm: str = "l2",
-    limits: Limits = (0.0, 1.0),
-) -> Tensor:
-    """The shortest offset u with value + g·(u − offset) = 0 and images + u within the pixels' limits.
-
-    In ℓ2 u = clip(x − λg) − x, in ℓ∞ u = clip(x − λ sign g) − x. The tangent's value falls with λ and is convex in it, so
-    Newton's method approaches the right λ from one side.
-    """
-    direction = gradient if norm == "l2" else gradient.sign()
-    slope = (gradient * direction).flatten(1).sum(1).clamp_min(1e-30)
-    at_image = value - (gradient * offset).flatten(1).sum(1)  # the tangent's value at the image itself
-    amount = at_image / slope
-    for _ in range(ROUNDS_OF_NEWTON):
-        moved = images - rows(amount) * direction
-        found = moved.clamp(*limits)
-        rest = at_image + (gradient * (found - images)).flatten(1).sum(1)
-        missed = rest.abs() > 1e-4 * at_image.abs()
-        if not missed.any():
-            break
-        free = (gradient * direction * (moved == found)).flatten(1).sum(1)
-        # Images that are done stay as they are, whatever their company needs.
-        amount = torch.where(missed, amount + rest / torch.maximum(free, 0.02 * slope), amount)
-    found = (images - rows(amount) * direction).clamp(*limits) - images
-    # Where the tangent puts the image itself across, it knows nothing of this place: come closer and look again.
-    return torch.where(rows(at_image > 0), found, 0.7 * offset)
-
-
-def offset_length(offset: Tensor, norm: str) -> Tensor:
-    """N: ℓ2 or ℓ∞ length."""
-    return offset.flatten(1).norm(dim=1) if norm == "l2" else offset.flatten(1).abs().amax(dim=1)
 
 
 def _sharpness(first_margin: Tensor, share: float) -> Tensor:

@@ -9,9 +9,11 @@ from torch import Tensor
 
 from locality.boundary.bisect import bisect, margin, rows
 from locality.boundary.corner import corner_search
-from locality.boundary.fast import fast_search, offset_length
+from locality.boundary.fast import fast_search
+from locality.boundary.tangent import offset_length
 from locality.model_calls import Calls
 
+SETTLED = 0.9995  # later than `fast` is content
 ARMS = 4  # of a cross: directions at right angles, each tried both ways
 
 
@@ -50,9 +52,13 @@ def thorough_search(
         best = torch.where(rows((distance < length) | length.isinf()), points, best)
         length = torch.minimum(distance, length)
 
-    keep_closer(fast_search(calls, images, labels, norm, seeds, _silent, steps=steps, max_gradients=3 * steps, gain=0.001))
+    keep_closer(
+        fast_search(
+            calls, images, labels, norm, seeds, _silent, steps=steps, max_gradients=3 * steps, gain=0.001, settled=SETTLED
+        )
+    )
     for rival in strongest:
-        keep_closer(fast_search(calls, images, labels, norm, seeds, _silent, steps=steps, rivals=rival))
+        keep_closer(fast_search(calls, images, labels, norm, seeds, _silent, steps=steps, rivals=rival, settled=SETTLED))
     for restart in range(restarts):
         around = best - images
         start = rows(around.flatten(1).norm(dim=1)) * _directions(images, seeds, restart)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from locality.boundary.fast import offset_length
+from locality.boundary.tangent import offset_length
 from locality.model_calls import OUT_OF_MEMORY, Calls, check_images, check_target
 from locality.robustness.autoattack import Threat, attacked
 
