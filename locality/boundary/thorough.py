@@ -54,7 +54,7 @@ def thorough_search(
 
     keep_closer(
         fast_search(
-            calls, images, labels, norm, seeds, _silent, steps=steps, max_gradients=3 * steps, gain=0.001, settled=SETTLED
+            calls, images, labels, norm, seeds, _silent, steps=steps, max_gradients=4 * steps, gain=0.001, settled=SETTLED
         )
     )
     for rival in strongest:

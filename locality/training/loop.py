@@ -28,6 +28,7 @@ from locality.training.recipe import LossPart, OptimizerPart, Recipe, check_reci
 from locality.training.schedule import growing, one_cycle
 from locality.training.state import Log, RunState, read_state, write_state
 from locality.types import ModelSpec
+from locality.zoo.load import load_model
 from locality.zoo.nets import NETS
 from locality.zoo.pixel_model import PixelModel
 
@@ -56,6 +57,24 @@ def new_model(recipe: Recipe, data: ImageDataset) -> PixelModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         return PixelModel(NETS[recipe.net](len(spec.classes)), spec)
+
+
+def begin_at_start(model: PixelModel, recipe: Recipe) -> None:
+    """Give the model the weights that the recipe starts from, if it names any; they must have been made for such a model."""
+    if recipe.start is None:
+        return
+    start = load_model(recipe.start)
+    if (start.spec.mean, start.spec.std) != (model.spec.mean, model.spec.std):
+        raise ValueError(
+            f"`start`: {recipe.start} has mean {start.spec.mean} and std {start.spec.std}: give the recipe the same"
+        )
+    try:
+        model.net.load_state_dict(start.net.state_dict())
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(
+            f"`start`: {recipe.start} is not a {recipe.net} for {len(model.spec.classes)} classes: {reason}"
+        ) from None
 
 
 def train(
@@ -97,7 +116,9 @@ def _trained(recipe: Recipe, out: Path, progress: Progress, device: str | None, 
     out.mkdir(parents=True, exist_ok=True)
     model = new_model(recipe, data)
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if state is not None:
+    if state is None:
+        begin_at_start(model, recipe)
+    else:
         model.net.load_state_dict(state.weights)
     optimizer = _optimizer(model, recipe.optimizer)
     wrapped, optimizer = accelerator.prepare(model.train(), optimizer)

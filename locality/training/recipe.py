@@ -66,6 +66,7 @@ class Recipe:
     net: str
     data: DataPart
     epochs: int  # 0 leaves the weights as they were drawn
+    start: str | None = None  # a model to go on from, of the same net: a name or a checkpoint; None draws weights anew
     batch_size: int = 64  # over all processes together
     seed: int = 0
     ema: float = 0.0  # decay of the averaged weights; 0 keeps the last ones
@@ -80,7 +81,10 @@ class Recipe:
 
     def as_table(self) -> dict[str, Any]:
         """The recipe as plain values, as it goes into the card."""
-        return asdict(self)
+        table = asdict(self)
+        if self.start is None:
+            del table["start"]  # as if written before there was this key: older states and cards stay valid
+        return table
 
 
 def read_recipe(path: str | Path) -> Recipe:

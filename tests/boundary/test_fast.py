@@ -7,7 +7,8 @@ import torch
 from known_models import linear_model
 from torch import Tensor
 
-from locality.boundary import fast, find_boundary
+from locality.boundary import elsewhere, fast, find_boundary, rounds
+from locality.boundary.tangent import steepest
 from locality.model_calls import calling
 
 
@@ -25,8 +26,8 @@ def test_a_tangent_behind_the_image_is_no_agreement() -> None:
     """The first leap goes to the edge of the range, far across, where the tangent puts the image itself across."""
     images, labels = one_image(), torch.tensor([0])
     with calling(steep, images) as calls:
-        state = fast._State(images, labels, [0], None, calls.limits, settled=0.98)
-        fast._round(calls, state, torch.tensor([0]), None, "l2", 2, from_image=True)
+        state = rounds.State(images, labels, [0], None, calls.limits, settled=0.98)
+        rounds.one_round(calls, state, torch.tensor([0]), None, "l2", 2, from_image=True)
     assert state.best.item() == pytest.approx(0.5)  # the leap, cut at 0
     assert state.agreement.item() == -1
 
@@ -34,49 +35,86 @@ def test_a_tangent_behind_the_image_is_no_agreement() -> None:
 def test_a_leap_too_far_comes_back_along_its_line() -> None:
     images = one_image()
     with calling(steep, images) as calls:
-        back = fast._back_along_the_line(calls, images, torch.tensor([-0.5, 0.0]).view(1, 1, 1, 2), torch.tensor([0]))
+        back = rounds.back_along_the_line(calls, images, torch.tensor([-0.5, 0.0]).view(1, 1, 1, 2), torch.tensor([0]))
     assert back.flatten().tolist() == pytest.approx([-0.3, 0.0])  # 0.6 × 0.5; 0.6 × 0.3 would not be across
 
 
 def test_once_more_begins_along_the_first_gradient_at_the_known_distance(monkeypatch: pytest.MonkeyPatch) -> None:
     images = torch.full((2, 1, 1, 2), 0.5)
     seen: list[Any] = []
-    monkeypatch.setattr(fast, "_round", lambda calls, state, *rest, **more: seen.append((state.offset.clone(), rest, more)))
+    monkeypatch.setattr(
+        elsewhere, "one_round", lambda calls, state, *rest, **more: seen.append((state.offset.clone(), rest, more))
+    )
     with calling(steep, images) as calls:
-        state = fast._State(images, torch.tensor([0, 0]), [0, 0], None, calls.limits, settled=0.98)
+        state = rounds.State(images, torch.tensor([0, 0]), [0, 0], None, calls.limits, settled=0.98)
         state.first_gradient[1] = torch.tensor([3.0, 4.0])
         state.best[1] = 0.1
-        fast._try_again(calls, state, torch.tensor([1]), "l2")
-        fast._try_again(calls, state, torch.tensor([], dtype=torch.long), "l2")
+        elsewhere.try_again(calls, state, torch.tensor([1]), "l2")
+        elsewhere.try_again(calls, state, torch.tensor([], dtype=torch.long), "l2")
     ((offset, rest, more),) = seen
     assert offset.flatten().tolist() == pytest.approx([0, 0, -0.06, -0.08])
     assert rest[0].tolist() == [1]
-    assert rest[-1] == fast.STEPS_AGAIN
+    assert rest[-1] == elsewhere.STEPS_AGAIN
     assert more == {"from_image": False}
 
 
-def test_only_images_that_were_misled_are_searched_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    again: list[int] = []
-    real = fast._try_again
+def turning(images: Tensor) -> Tensor:
+    """The first pixel promises a boundary ten times too far; the second, unseen at the image, has a near one."""
+    first, second = images.flatten(1).T
+    score = 0.1 * (first - 0.5) + 0.5 - 40 * (second - 0.5).square() - 80 * (first - 0.5).square()
+    return torch.stack([score, torch.zeros_like(score)], dim=1)
 
-    def spied(calls: Any, state: Any, active: Tensor, norm: str) -> None:
-        again.append(len(active))
-        real(calls, state, active, norm)
 
-    monkeypatch.setattr(fast, "_try_again", spied)
+def test_only_where_the_gradient_has_turned_another_way_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    nobody = torch.tensor([], dtype=torch.long)
+    asked: list[tuple[str, list[int]]] = []
+
+    def spied(name: str, answer: Any) -> None:
+        def spy(calls: Any, state: Any, active: Tensor, *rest: Any) -> Any:
+            asked.append((name, active.tolist()))
+            return answer
+
+        monkeypatch.setattr(fast, name, spy)
+
+    spied("look_closer", nobody)
+    spied("try_again", None)
+    spied("try_nearer_rivals", None)
     model, images, _, _ = linear_model([0.1, 0.4])
     find_boundary(model, images)
-    assert again == [0]
+    assert asked == [("look_closer", []), ("try_again", []), ("try_nearer_rivals", [0, 1])]
+    asked.clear()
+    image = torch.tensor([0.5, 0.505]).view(1, 1, 1, 2)
+    assert find_boundary(turning, image).found.all()
+    assert asked == [("look_closer", [0]), ("try_again", [0]), ("try_nearer_rivals", [])]
+    asked.clear()
+    spied("look_closer", torch.tensor([0]))  # what the walk has found is not searched once more
+    find_boundary(turning, image)
+    assert asked == [("look_closer", [0]), ("try_again", []), ("try_nearer_rivals", [])]
 
-    def turning(images: Tensor) -> Tensor:
-        """The first pixel promises a boundary ten times too far; the second, unseen at the image, has a near one."""
-        first, second = images.flatten(1).T
-        score = 0.1 * (first - 0.5) + 0.5 - 20 * (second - 0.5).square() - 40 * (first - 0.5).square()
-        return torch.stack([score, torch.zeros_like(score)], dim=1)
 
-    edge = find_boundary(turning, torch.tensor([0.5, 0.52]).view(1, 1, 1, 2))
-    assert edge.found.all()
-    assert again == [0, 1]
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+def test_a_walk_inside_the_known_distance(norm: str) -> None:
+    """The boundary lies in the second pixel's direction, 0.2 away and 0.4; something was found 0.35 away."""
+
+    def model(images: Tensor) -> Tensor:
+        second = images.flatten(1)[:, 1] - torch.where(images.flatten(1)[:, 0] > 0.5, 0.2, 0.4)
+        return torch.stack([-second, second], dim=1)
+
+    images = torch.tensor([[0.9, 0.0], [0.1, 0.0]]).view(2, 1, 1, 2)
+    with calling(model, images) as calls:
+        state = rounds.State(images, torch.tensor([0, 0]), [0, 0], None, calls.limits, settled=0.98)
+        state.first_gradient[:, 0, 0, 0] = 1.0
+        state.first_margin[:] = torch.tensor([0.4, 0.8])
+        state.best[:] = 0.35
+        found = elsewhere.look_closer(calls, state, torch.tensor([0, 1]), norm)
+        nobody = elsewhere.look_closer(calls, state, torch.tensor([], dtype=torch.long), norm)
+    assert found.tolist() == [0]
+    assert 0.2 < state.best[0] <= 0.85 * 0.35 * 1.1
+    assert state.best[1].item() == pytest.approx(0.35)
+    assert torch.equal(state.offset[0], state.best_offset[0])
+    assert len(nobody) == 0
+    # The first left once it was across, the other as soon as patience ended: its margin had stopped falling.
+    assert calls.gradients < 2 * (elsewhere.PATIENCE + 1)
 
 
 def test_a_settled_image_leaves_its_round_and_the_others_go_on() -> None:
@@ -116,3 +154,9 @@ def test_a_round_that_finds_nothing_is_gone_on_from() -> None:
     edge = find_boundary(model, torch.tensor([0.9, 0.5]).view(1, 1, 1, 2), steps=2, max_gradients=60)
     assert edge.found.all()
     assert edge.distance.item() == pytest.approx(0.8, rel=1e-3)
+
+
+def test_steepest() -> None:
+    gradient = torch.tensor([[3.0, -4.0], [0.0, 0.0]]).view(2, 1, 1, 2)
+    assert steepest(gradient, "l2").flatten().tolist() == pytest.approx([0.6, -0.8, 0, 0])
+    assert steepest(gradient, "linf").flatten().tolist() == [1, -1, 0, 0]

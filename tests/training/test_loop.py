@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +17,8 @@ from locality.data import shapes
 from locality.training import loop
 from locality.training.loop import train
 from locality.training.recipe import AugmentationPart, DataPart, LossPart, OptimizerPart, Recipe, read_recipe
+from locality.zoo.cards import CHECKPOINTS
+from locality.zoo.load import load_model
 
 SMALL = Recipe(
     name="small",
@@ -35,7 +38,7 @@ batch_size = 16
 data = {{ name = "shapes", limit = 48 }}
 augmentation = {{ flip = true, shift = 2 }}
 loss = {{ name = "{loss}", epsilon = 0.02, warm_up = 0.5 }}
-optimizer = {{ name = "sgd", learning_rate = 0.05 }}
+optimizer = {{ name = "sgd", learning_rate = 0.02 }}
 """
 # Writes its state after every step and dies of SIGKILL in the middle of the run, like a power cut.
 KILLED = """
@@ -93,7 +96,7 @@ def test_a_killed_run_ends_like_an_undisturbed_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("loss", ["at", "trades"])
 def test_two_processes_have_the_loss_curve_of_one(tmp_path: Path, loss: str) -> None:
     path = tmp_path / "recipe.toml"
-    path.write_text(TEXT.format(net="shapes_vit", loss=loss), encoding="utf-8")
+    path.write_text(TEXT.format(net="tiny_vit", loss=loss), encoding="utf-8")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -150,6 +153,40 @@ def test_average_and_random_state(tmp_path: Path) -> None:
     assert not torch.equal(weights(averaged.model), weights(last.model))
     assert log_of(tmp_path / "averaged") == log_of(tmp_path / "last")
     assert not averaged.model.training
+
+
+def test_a_run_may_start_from_a_model(tmp_path: Path) -> None:
+    shipped = load_model("shapes_cnn")
+    untouched = replace(SMALL, epochs=0, start="shapes_cnn", ema=0.0)
+    assert torch.equal(weights(train(untouched, tmp_path / "none", device="cpu").model), weights(shipped))
+    from_name = train(replace(SMALL, start="shapes_cnn"), tmp_path / "name", device="cpu")
+    train(
+        replace(SMALL, start="shapes_cnn", loss=LossPart(), augmentation=AugmentationPart()),
+        tmp_path / "plain",
+        device="cpu",
+    )
+    assert log_of(tmp_path / "plain")[0]["accuracy"] == 1.0  # it knows what it knew
+    # The same weights from a file.
+    for ending in (".safetensors", ".json"):
+        (tmp_path / f"own{ending}").write_bytes((CHECKPOINTS / f"shapes_cnn{ending}").read_bytes())
+    from_file = train(replace(SMALL, start=str(tmp_path / "own.safetensors")), tmp_path / "file", device="cpu")
+    assert torch.equal(weights(from_file.model), weights(from_name.model))
+    # What is gone on with has long left the start.
+    again = train(replace(SMALL, start="shapes_cnn"), tmp_path / "name", device="cpu")
+    assert torch.equal(weights(again.model), weights(from_name.model))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"net": "shapes_vit"}, r"`start`: shapes_cnn is not a shapes_vit for 10 classes: .*Missing key"),
+        ({"mean": (0.5, 0.5, 0.5)}, r"`start`: shapes_cnn has mean \(0.45, 0.45, 0.45\) .*give the recipe the same"),
+        ({"start": "shapes_cn"}, "shapes_cnn"),
+    ],
+)
+def test_a_start_that_does_not_fit(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        train(replace(SMALL, **({"start": "shapes_cnn"} | change)), tmp_path)
 
 
 def test_what_cannot_go_on(tmp_path: Path) -> None:

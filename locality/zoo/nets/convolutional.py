@@ -8,10 +8,10 @@ from torch import nn
 def shapes_cnn(classes: int) -> nn.Module:
     """Four convolutions, for `shapes`: 0.1 million parameters."""
     return nn.Sequential(
-        _convolution(3, 32, stride=2),
-        _convolution(32, 64, stride=2),
-        _convolution(64, 64),
-        _convolution(64, 96, stride=2),
+        convolution(3, 32, stride=2),
+        convolution(32, 64, stride=2),
+        convolution(64, 64),
+        convolution(64, 96, stride=2),
         nn.AdaptiveAvgPool2d(2),
         nn.Flatten(),
         nn.Linear(4 * 96, classes),
@@ -21,15 +21,15 @@ def shapes_cnn(classes: int) -> nn.Module:
 def tiny_vgg(classes: int) -> nn.Module:
     """Six convolutions between max-pools, as in VGG: 0.6 million parameters."""
     return nn.Sequential(
-        _convolution(3, 24),
+        convolution(3, 24),
         nn.MaxPool2d(2),
-        _convolution(24, 48),
+        convolution(24, 48),
         nn.MaxPool2d(2),
-        _convolution(48, 96),
-        _convolution(96, 96),
+        convolution(48, 96),
+        convolution(96, 96),
         nn.MaxPool2d(2),
-        _convolution(96, 160),
-        _convolution(160, 192),
+        convolution(96, 160),
+        convolution(160, 192),
         nn.MaxPool2d(2),
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
@@ -37,7 +37,8 @@ def tiny_vgg(classes: int) -> nn.Module:
     )
 
 
-def _convolution(inputs: int, outputs: int, stride: int = 1) -> nn.Module:
+def convolution(inputs: int, outputs: int, stride: int = 1) -> nn.Module:
+    """A convolution, BatchNorm and ReLU."""
     return nn.Sequential(
         nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)
     )

@@ -1,0 +1,114 @@
+"""Where `fast` looks besides the way its rounds went: nearer the image, along the first gradient, towards other classes."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from locality.boundary.bisect import margin, rows
+from locality.boundary.rounds import AIM, State, one_round, rival_margin, smooth_margin
+from locality.boundary.tangent import offset_length, steepest, tangent_point
+from locality.model_calls import Calls
+
+WITHIN, AT_MOST, WIDENED = 0.85, 0.98, 1.03  # a ball, in units of the best distance: at first, at last, from step to step
+FIRST_STRIDE, LAST_STRIDE = 1.0, 0.1  # in units of its radius
+STEPS_CLOSER, PATIENCE = 16, 5
+PROMISING, STALLED = 0.2, 0.8  # a margin, as a share of the first one and of the one before, that is worth a further step
+STEPS_AGAIN = 16
+WORTH_COMPARING = 1.5  # a rival whose margin is that much larger than the first one's is hardly ever nearer
+JUST_BEYOND = 1.001  # of a tangent's length
+CLEARLY_NEARER = 0.9  # a tangent that much shorter is worth a round
+
+
+def look_closer(calls: Calls, state: State, active: Tensor, norm: str) -> Tensor:
+    """Walk inside a ball that ends before the best point; says which of the images found something there.
+
+    Rounds follow one tangent to its end. Where the gradient turns on the way, another class may lie nearer, and strides in
+    whatever direction the smoothed margin falls come past it. An image leaves when it is across, or when its margin has
+    stopped falling.
+    """
+    best = state.best[active].clone()
+    everyone = active
+    images, labels = state.images[active], state.labels[active]
+    radius = WITHIN * state.best[active]
+    offset = -rows(0.5 * radius) * steepest(state.first_gradient[active], norm)
+    before = state.first_margin[active]
+    for step in range(STEPS_CLOSER if len(active) else 0):
+        offset = (images + offset).clamp(*calls.limits) - images
+        logits, gradient = calls.gradient(images + offset, smooth_margin, labels, torch.ones_like(radius))
+        value = margin(logits, labels)
+        state.keep_shorter(active, offset, logits, norm)
+        left = value >= 0
+        if step >= PATIENCE:
+            left &= (value < PROMISING * state.first_margin[active]) & (value < STALLED * before)
+        if not left.any():
+            break
+        active, images, labels, offset = active[left], images[left], labels[left], offset[left]
+        gradient, before, radius = gradient[left], value[left], radius[left]
+        radius = torch.minimum(WIDENED * radius, AT_MOST * state.best[active])
+        stride = LAST_STRIDE + (FIRST_STRIDE - LAST_STRIDE) * 0.5 * (1 + math.cos(math.pi * step / STEPS_CLOSER))
+        moved = offset - rows(stride * radius) * steepest(gradient, norm)
+        offset = moved * rows(radius / offset_length(moved, norm).clamp_min(1e-30))
+    found = everyone[state.best[everyone] < best]
+    state.offset[found] = state.best_offset[found]
+    state.aim[found] = AIM
+    return found
+
+
+def try_again(calls: Calls, state: State, active: Tensor, norm: str) -> None:
+    """A longer round from where the first gradient points, at the distance that is known by now.
+
+    Where gradients turn on the way to the boundary, the first leap, which trusts their length, misses by far, and whatever
+    lies around the place where it lands is found, not what is nearest.
+    """
+    if len(active) == 0:
+        return
+    state.offset[active] = -rows(state.best[active]) * steepest(state.first_gradient[active], norm)
+    state.aim[active] = AIM
+    one_round(calls, state, active, None, norm, STEPS_AGAIN, from_image=False)
+
+
+def try_nearer_rivals(calls: Calls, state: State, these: Tensor, norm: str, steps: int, compared: int) -> None:
+    """A round towards the rival whose tangent at the image is clearly the nearest, where another class was reached."""
+    assert state.image_logits is not None  # the first round began at the images
+    if len(these) == 0:
+        return
+    images, labels, logits = state.images[these], state.labels[these], state.image_logits[these]
+    own = logits.gather(1, labels[:, None])
+    others = logits.scatter(1, labels[:, None], -torch.inf)
+    ranked = others.topk(min(compared, logits.shape[1] - 1), dim=1)
+    worth = own - ranked.values <= WORTH_COMPARING * (own - ranked.values[:, :1])
+    length = torch.full_like(ranked.values, torch.inf)
+    nearest = torch.zeros_like(images)
+    for place in range(ranked.indices.shape[1]):
+        chosen = torch.nonzero(worth[:, place])[:, 0]
+        if len(chosen) == 0:
+            break  # the margins rise from place to place
+        rival, pixels = ranked.indices[chosen, place], images[chosen]
+        logits, gradient = calls.gradient(pixels, rival_margin, labels[chosen], rival)
+        value = rival_margin(logits, labels[chosen], rival)
+        offset = tangent_point(pixels, torch.zeros_like(pixels), value, gradient, norm, calls.limits)
+        length[chosen, place] = offset_length(offset, norm)
+        closest = length[chosen, place] <= length[chosen].amin(1)
+        nearest[chosen[closest]] = offset[closest]
+        _keep_if_across(calls, state, these[chosen], JUST_BEYOND * offset, norm)
+    compared_to = torch.where(ranked.indices == state.reached[these][:, None], length, -torch.inf).amax(1)
+    its_own = torch.where(torch.isfinite(compared_to), compared_to, state.best[these])
+    nearest_length, place_of = length.min(dim=1)
+    clearly = torch.nonzero(nearest_length < CLEARLY_NEARER * its_own)[:, 0]
+    if len(clearly):
+        state.offset[these[clearly]] = nearest[clearly]
+        state.aim[these[clearly]] = AIM
+        rival = ranked.indices[clearly, place_of[clearly]]
+        one_round(calls, state, these[clearly], rival, norm, steps, from_image=False)
+
+
+def _keep_if_across(calls: Calls, state: State, chosen: Tensor, offset: Tensor, norm: str) -> None:
+    """Take these offsets where they are across and shorter; costs a forward pass, and is all a linear model needs."""
+    offset = (state.images[chosen] + offset).clamp(*calls.limits) - state.images[chosen]
+    shorter = offset_length(offset, norm) < state.best[chosen]  # the others need not be asked about
+    if shorter.any():
+        chosen, offset = chosen[shorter], offset[shorter]
+        state.keep_shorter(chosen, offset, calls.logits(state.images[chosen] + offset), norm)

@@ -1,0 +1,148 @@
+"""Rounds of tangent steps, and what is known of each image between them: the inside of `fast`."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from locality.boundary.bisect import margin, rows
+from locality.boundary.tangent import offset_length, tangent_point
+from locality.model_calls import Calls, Limits
+
+FIRST_OVERSHOOT = 1.5  # of the linearised distance: beyond the boundary the tangent is the boundary's
+AIM, AIM_GROWS, AIM_SHRINKS, AIM_RANGE = 0.15, 1.6, 0.6, (0.01, 1.0)  # shares of the first margin
+SHARPEST = 50.0  # the last β, in units of 1/first margin
+LATER_STEP = 0.5  # the first step of a further round, which starts near a solution
+SHORTENED, MOST_SHORTENED = 0.6, 6  # of an offset that leapt too far
+
+
+class State:
+    """What is known of each image."""
+
+    def __init__(
+        self,
+        images: Tensor,
+        labels: Tensor,
+        seeds: list[int],
+        start: Tensor | None,
+        limits: Limits,
+        settled: float,
+    ) -> None:
+        self.images, self.labels, self.seeds, self.settled = images, labels, seeds, settled
+        self.offset = torch.zeros_like(images) if start is None else (images + start).clamp(*limits) - images
+        self.image_logits: Tensor | None = None  # N×K
+        self.best_offset = torch.zeros_like(images)
+        self.reached = labels.clone()  # the class at the best offset
+        self.best = images.new_full((len(images),), torch.inf)  # length of the shortest offset that is across
+        self.before = self.best.clone()  # the same, a round ago
+        self.agreement = images.new_full((len(images),), -1.0)
+        self.first_gradient = torch.zeros_like(images)
+        self.leap = images.new_zeros(len(images))  # distance by the tangent at the image
+        self.turn = images.new_ones(len(images))  # cosine between the gradients at the image and at the best point
+        self.first_margin = images.new_full((len(images),), torch.nan)
+        self.aim = images.new_full((len(images),), AIM)
+
+    def keep_shorter(self, chosen: Tensor, offset: Tensor, logits: Tensor, norm: str) -> Tensor:
+        """Take the offsets of the chosen images that are across and shorter than the best; says which."""
+        length = offset_length(offset, norm)
+        better = (margin(logits, self.labels[chosen]) < 0) & (length < self.best[chosen])
+        self.best[chosen] = torch.where(better, length, self.best[chosen])
+        self.best_offset[chosen] = torch.where(rows(better), offset, self.best_offset[chosen])
+        self.reached[chosen] = torch.where(better, logits.argmax(1), self.reached[chosen])
+        return better
+
+
+def one_round(
+    calls: Calls, state: State, active: Tensor, rival: Tensor | None, norm: str, steps: int, from_image: bool
+) -> None:
+    """`steps` gradients for the active images."""
+    images, labels = state.images[active], state.labels[active]
+    offset = state.offset[active]
+    for step in range(steps):
+        if rival is None:
+            sharpness = sharpness_at(state.first_margin[active], step / (steps - 1) if from_image else 1.0)
+            logits, gradient = calls.gradient(images + offset, smooth_margin, labels, sharpness)
+        else:
+            logits, gradient = calls.gradient(images + offset, rival_margin, labels, rival)
+        value = margin(logits, labels) if rival is None else rival_margin(logits, labels, rival)
+        if from_image and step == 0:
+            state.image_logits, state.first_gradient[active] = logits, gradient
+        across = margin(logits, labels) < 0
+        fresh = torch.isnan(state.first_margin[active])
+        state.first_margin[active] = torch.where(fresh, value.abs().clamp_min(1e-6), state.first_margin[active])
+        aim = state.aim[active]
+        if not (from_image and step == 0):
+            aim = torch.where(across, aim * AIM_SHRINKS, aim * AIM_GROWS).clamp(*AIM_RANGE)
+            state.aim[active] = aim
+        aimed_at = value + aim * state.first_margin[active]
+        wanted = tangent_point(images, offset, aimed_at, gradient, norm, calls.limits)
+        flat = gradient.flatten(1).abs().amax(dim=1) == 0
+        if flat.any():  # no direction is better than another: try one, the same for this image in any company
+            wanted[flat] = offset[flat] + _random_offset(images[flat], [state.seeds[i] for i in active[flat].tolist()])
+        behind = aimed_at - (gradient * offset).flatten(1).sum(1) <= 0
+        agreement = torch.nn.functional.cosine_similarity(offset.flatten(1), wanted.flatten(1))
+        agreement[behind] = -1.0  # such a tangent says nothing, and `wanted` lies along `offset` by definition
+        better = state.keep_shorter(active, offset, logits, norm)
+        state.agreement[active] = torch.where(better, agreement, state.agreement[active])
+        turn = torch.nn.functional.cosine_similarity(gradient.flatten(1), state.first_gradient[active].flatten(1))
+        state.turn[active] = torch.where(better, turn, state.turn[active])
+        if from_image and step == 0:
+            offset = FIRST_OVERSHOOT * wanted
+            state.leap[active] = offset_length(wanted, norm)
+        else:
+            size = (1.0 if from_image else LATER_STEP) * 0.5 * (1 + math.cos(math.pi * step / steps))
+            lost = behind & across
+            moved = offset + size * (wanted - offset)
+            if lost.any():
+                moved[lost] = back_along_the_line(calls, images[lost], offset[lost], labels[lost])
+            offset = moved
+        offset = (images + offset).clamp(*calls.limits) - images
+        state.offset[active] = offset
+        left = ~(better & (agreement > state.settled))
+        if not left.any():
+            break
+        active, images, labels, offset = active[left], images[left], labels[left], offset[left]
+        rival = None if rival is None else rival[left]
+
+
+def back_along_the_line(calls: Calls, images: Tensor, offset: Tensor, labels: Tensor) -> Tensor:
+    """The offset, shortened for as long as it stays across: a leap much too far lands where gradients say nothing."""
+    offset = offset.clone()
+    left = torch.arange(len(images), device=images.device)
+    for _ in range(MOST_SHORTENED):
+        shorter = SHORTENED * offset[left]
+        across = margin(calls.logits(images[left] + shorter), labels[left]) < 0
+        left = left[across]
+        offset[left] = shorter[across]
+        if len(left) == 0:
+            break
+    return offset
+
+
+def sharpness_at(first_margin: Tensor, share: float) -> Tensor:
+    """N: β at a share of the way from 1 to its last value."""
+    last = (SHARPEST / first_margin.nan_to_num(1.0)).clamp_min(1.0)
+    return last**share
+
+
+def smooth_margin(logits: Tensor, labels: Tensor, sharpness: Tensor) -> Tensor:
+    """N: f_y − logsumexp(β·others)/β."""
+    own = logits.gather(1, labels[:, None])[:, 0]
+    others = logits.scatter(1, labels[:, None], -torch.inf)
+    return own - (others * sharpness[:, None]).logsumexp(1) / sharpness
+
+
+def rival_margin(logits: Tensor, labels: Tensor, rival: Tensor) -> Tensor:
+    """N: f_y − f_rival."""
+    return logits.gather(1, labels[:, None])[:, 0] - logits.gather(1, rival[:, None])[:, 0]
+
+
+def _random_offset(images: Tensor, seeds: list[int]) -> Tensor:
+    """A direction for each image, a tenth of the pixel range long in each pixel."""
+    drawn = [
+        torch.randn(images.shape[1:], generator=torch.Generator().manual_seed(seed % 2**63)).to(images.device)
+        for seed in seeds
+    ]
+    return 0.1 * torch.stack(drawn).to(images.dtype)
