@@ -23,7 +23,7 @@ def table(
     results: Results,
     which: Annotated[
         str | None,
-        typer.Option(help="Tables, with commas: overview,locality,robust,similarity,searches,faithfulness,faults."),
+        typer.Option(help="Tables, with commas: overview,locality,twins,robust,similarity,searches,faithfulness,faults."),
     ] = None,
     form: Annotated[str, typer.Option("--format", help="text, csv, markdown or latex.")] = "text",
     out: Annotated[

@@ -1,4 +1,4 @@
-"""The tables of a benchmark: locality, robust accuracy, similarity (Table 3.1), searches (Table B.2) and faithfulness.
+"""The tables of a benchmark: locality, twins, robust accuracy, similarity (Table 3.1), searches (Table B.2), faithfulness.
 
 Best values are bold. Values are underlined where their standard errors overlap, best − SE ≤ value + SE, as in the thesis.
 Accuracies take the largest standard error there can be, √(0.25/n), as it does; everything else takes its own, s/√n. Models
@@ -15,6 +15,7 @@ import pandas as pd
 
 from locality.report.cells import Cell, Column, Table, count_cell, distance_cell, marked, median_cell, score_cell, share_cell
 from locality.report.measures import Model, NotMeasuredError, floats, found_distance, measured, measures, models_of
+from locality.report.twins import twins_table
 from locality.runner.results import Results
 
 INTERVALS = "Intervals are 95 % bootstrap intervals over images."
@@ -266,6 +267,7 @@ def faults_table(results: Results) -> Table:
 TABLES: dict[str, Callable[[Results], Table]] = {
     "overview": overview_table,
     "locality": locality_table,
+    "twins": twins_table,
     "robust": robust_table,
     "similarity": similarity_table,
     "searches": searches_table,

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import pandas as pd
 
 from locality.report.measures import (
     Measure,
@@ -20,6 +19,7 @@ from locality.report.measures import (
     usual_budget,
 )
 from locality.report.table_formats import signed_text
+from locality.report.twins import changes
 from locality.runner.results import Results
 from locality.scores.statistics import correlation
 
@@ -75,7 +75,8 @@ def _twins(results: Results, found: Measured, methods: Sequence[str]) -> list[st
     said = []
     for method in methods:
         f1, lift = (
-            _changes(results.rows[results.rows["method"] == method], score, found.pairs()) for score in ("f1", "lift")
+            list(changes(results.rows[results.rows["method"] == method], score, found.pairs()).values())
+            for score in ("f1", "lift")
         )
         if f1:
             said.append(
@@ -204,10 +205,10 @@ def _similarity(results: Results, found: Measured) -> list[str]:
     words = []
     for pair in dict.fromkeys(results.similarity["pair"]):
         own = results.similarity[results.similarity["pair"] == pair]
-        changes = _changes(own, "l2", found.pairs())
-        if changes:
-            closer = sum(change.mean < 0 for change in changes)
-            words.append(f"{str(pair).replace('-', '–')} in {_of(closer, changes)}")
+        changed = list(changes(own, "l2", found.pairs()).values())
+        if changed:
+            closer = sum(change.mean < 0 for change in changed)
+            words.append(f"{str(pair).replace('-', '–')} in {_of(closer, changed)}")
     return (
         [f"Maps and their boundary-based counterparts are closer (ℓ2) in the robust twin: {_list(words)}."] if words else []
     )
@@ -226,18 +227,6 @@ def _sanity(results: Results) -> list[str]:
     return [
         f"With all layers drawn anew, maps keep a rank correlation of {_list(words)} with those before (1 is unchanged)."
     ]
-
-
-def _changes(rows: pd.DataFrame, column: str, pairs: Sequence[tuple[Model, Model]]) -> list[Measure]:
-    """Robust minus standard on the images where both are defined, for each pair that has any."""
-    parts = {str(name): part.set_index("image_id") for name, part in rows.groupby("model", sort=False)}
-    differences = []
-    for standard, robust in pairs:
-        if standard.name in parts and robust.name in parts:
-            one, other = parts[standard.name], parts[robust.name]
-            shared = one.index[one.index.isin(other.index)]
-            differences.append(floats(other.loc[shared, column]) - floats(one.loc[shared, column]))
-    return [measure for measure in measures(differences) if measure.used]
 
 
 def _rising(changes: Sequence[Measure]) -> int:

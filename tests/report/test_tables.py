@@ -88,6 +88,28 @@ def test_models_of_different_data_do_not_compete() -> None:
     assert [text for text, _ in cells(locality, "method")][3:] == ["blind: uniform on x", "blind: uniform on y"]
 
 
+def test_twins_are_compared_image_by_image() -> None:
+    """The robust one has images that its twin has not, and the other way round, and one where only one is defined."""
+    rows = [row("plain", str(place), "SM", value) for place, value in enumerate([0.2, 0.4, 0.1, 0.9])]
+    rows += [row("hard", str(place), "SM", value) for place, value in enumerate([0.3, 0.6, math.nan])]
+    rows += [row("hard", "elsewhere", "SM", 0.0), row("alone", "0", "SM", 0.5)]
+    models = [
+        ("plain", "net", "standard", None, None, None, "shapes", ""),
+        ("hard", "net", "at", "linf", 4 / 255, "plain", "shapes", ""),
+        ("alone", "net", "at", "linf", 4 / 255, "missing", "shapes", ""),
+    ]
+    [table] = tables(by_hand(rows=rows, models=models), ["twins"])
+    assert [[cell.text for cell in line[:3]] for line in table.rows] == [["plain", "hard", "SM"]]
+    assert cells(table, "F1 standard") == [("0.400", "")]
+    assert cells(table, "F1 robust") == [("0.300", "")]
+    # 0.1 and 0.2 on the two images that both have.
+    assert cells(table, "F1 difference") == cells(table, "lift difference") == [("0.150 [0.100, 0.200]", "")]
+    assert cells(table, "images") == [("2", "")]
+    assert cells(table, "undefined") == [("1", "")]
+    with pytest.raises(NotMeasuredError, match="no robust model has its standard twin beside it"):
+        tables(by_hand(rows=rows, models=models[:1]), ["twins"])
+
+
 def test_robust_accuracy_has_the_largest_standard_error() -> None:
     robust = []
     for name, held in (("a", 50), ("b", 45), ("c", 30)):
