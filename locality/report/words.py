@@ -40,6 +40,7 @@ def sentences(results: Results) -> list[str]:
     methods = panel_methods(found.methods)
     said = [_extent(results, found)]
     said += _twins(results, found, methods)
+    said += _above_all_standard(found, methods)
     said += _better_than_chance(found, methods)
     said += _better_than_uniform(results, found, methods)
     said += _accuracy_trend(found, methods)
@@ -84,6 +85,23 @@ def _twins(results: Results, found: Measured, methods: Sequence[str]) -> list[st
                 f"(in {_sure(f1)} the 95 % interval of the difference is above 0); higher lift in {_rising(lift)}."
             )
     return said
+
+
+def _above_all_standard(found: Measured, methods: Sequence[str]) -> list[str]:
+    """The other half of Finding I: robust models that are above every standard model of the same data."""
+    words = []
+    for method in methods:
+        scored = [model for model in found.models if (model.name, method, "f1") in found.scores]
+        f1 = {model.name: found.scores[model.name, method, "f1"].mean for model in scored}
+        rivals = {
+            model.name: [f1[one.name] for one in scored if one.kind == "standard" and one.data == model.data]
+            for model in scored
+        }
+        robust = [model.name for model in scored if model.kind == "robust" and len(rivals[model.name]) > 1]
+        if robust:
+            above = sum(f1[name] > max(rivals[name]) for name in robust)
+            words.append(f"{method} {above} of {len(robust)}")
+    return [f"Robust models whose mean F1 is above that of every standard model: {'; '.join(words)}."] if words else []
 
 
 def _better_than_chance(found: Measured, methods: Sequence[str]) -> list[str]:

@@ -44,6 +44,23 @@ def test_where_robust_models_are_worse_it_is_said() -> None:
         assert sentence.endswith("higher lift in 0.")
 
 
+def test_robust_models_are_held_against_every_standard_one_of_their_data() -> None:
+    def results(*f1: float) -> Results:
+        names = ("tiny_vgg", "tiny_resnet", "tiny_vgg_robust", "tiny_resnet_robust")
+        models = tuple(model for name in names for model in MODELS if model.name == name)
+        made = made_up_results(6, 0, models)
+        rows = made.rows.assign(f1=made.rows["model"].map(dict(zip(names, f1, strict=True))).astype(float))
+        return Results(**{**vars(made), "rows": rows})
+
+    start = "Robust models whose mean F1 is above that of every standard model: "
+    assert said(results(0.5, 0.6, 0.55, 0.7), "Robust models whose") == [f"{start}SM 1 of 2; IG 1 of 2; BIG 1 of 2."]
+    assert said(results(0.5, 0.6, 0.6, 0.6), "Robust models whose") == [f"{start}SM 0 of 2; IG 0 of 2; BIG 0 of 2."]
+    # With one standard model it would say what is said of the twins.
+    other = results(0.5, 0.6, 0.55, 0.7)
+    data = other.models.assign(data=["shapes", "photos", "shapes", "photos"])
+    assert said(Results(**{**vars(other), "models": data}), "Robust models whose") == []
+
+
 def test_the_extent_counts_models_images_and_what_is_undefined() -> None:
     results = small_results()
     undefined = int(np.isnan(results.rows["f1"]).sum())
@@ -157,11 +174,26 @@ def test_what_beats_a_map_that_has_seen_nothing() -> None:
 
 # What is measured, and how the sentences start that only it can tell.
 TOLD_BY = {
-    "rows": ["Robust models have", "More attribution", "A uniform map", "F1 against", "Standard models", "In robust models"],
+    "rows": [
+        "Robust models have",
+        "Robust models whose",
+        "More attribution",
+        "A uniform map",
+        "F1 against",
+        "Standard models",
+        "In robust models",
+    ],
     "robust": ["F1 against accuracy under attack"],
     "similarity": ["Maps and their boundary-based"],
     "sanity": ["With all layers drawn anew"],
-    "models": ["Robust models have", "F1 against", "Standard models", "In robust models", "Maps and their boundary-based"],
+    "models": [
+        "Robust models have",
+        "Robust models whose",
+        "F1 against",
+        "Standard models",
+        "In robust models",
+        "Maps and their boundary-based",
+    ],
     "searches": [],
     "faults": ["1 unit of work"],
 }
