@@ -16,9 +16,10 @@ WITHIN, AT_MOST, WIDENED = 0.85, 0.98, 1.03  # a ball, in units of the best dist
 FIRST_STRIDE, LAST_STRIDE = 1.0, 0.1  # in units of its radius
 STEPS_CLOSER, PATIENCE = 16, 5
 PROMISING, STALLED = 0.2, 0.8  # a margin, as a share of the first one and of the one before, that is worth a further step
-STEPS_AGAIN = 16
+STEPS_AGAIN = 12
 WORTH_COMPARING = 1.5  # a rival whose margin is that much larger than the first one's is hardly ever nearer
 JUST_BEYOND = 1.001  # of a tangent's length
+UNREACHED = 0.01  # share of a rival's margin that is left at its tangent's nearest point
 CLEARLY_NEARER = 0.9  # a tangent that much shorter is worth a round
 
 
@@ -65,7 +66,9 @@ def try_again(calls: Calls, state: State, active: Tensor, norm: str) -> None:
     """
     if len(active) == 0:
         return
-    state.offset[active] = -rows(state.best[active]) * steepest(state.first_gradient[active], norm)
+    images = state.images[active]
+    start = images - rows(state.best[active]) * steepest(state.first_gradient[active], norm)
+    state.offset[active] = start.clamp(*calls.limits) - images
     state.aim[active] = AIM
     one_round(calls, state, active, None, norm, STEPS_AGAIN, from_image=False)
 
@@ -90,8 +93,11 @@ def try_nearer_rivals(calls: Calls, state: State, these: Tensor, norm: str, step
         logits, gradient = calls.gradient(pixels, rival_margin, labels[chosen], rival)
         value = rival_margin(logits, labels[chosen], rival)
         offset = tangent_point(pixels, torch.zeros_like(pixels), value, gradient, norm, calls.limits)
-        length[chosen, place] = offset_length(offset, norm)
-        closest = length[chosen, place] <= length[chosen].amin(1)
+        reaches = (
+            value + (gradient * offset).flatten(1).sum(1) <= UNREACHED * value
+        )  # not where all pixels are at their limits
+        closest = reaches & (offset_length(offset, norm) < length[chosen].amin(1))
+        length[chosen, place] = torch.where(reaches, offset_length(offset, norm), torch.inf)
         nearest[chosen[closest]] = offset[closest]
         _keep_if_across(calls, state, these[chosen], JUST_BEYOND * offset, norm)
     compared_to = torch.where(ranked.indices == state.reached[these][:, None], length, -torch.inf).amax(1)

@@ -13,10 +13,10 @@ networks:
 - At a nearest point δ and u agree. Images for which they do leave the round; those for which they do not get further rounds
   from their best point, for as long as a round gains something.
 - A leap that lands far across, where gradients say nothing, comes back along its line.
-- Where the gradient has turned between the image and the point found, another class may lie nearer: a walk inside a smaller
-  ball looks for it. Where the way was also far shorter than the first tangent said, as in transformers, and the walk found
-  nothing, the search begins once more, along the first gradient, at the distance known then.
-- Where it has not turned, the tangents at the image say which class is nearest; one that is clearly nearer is tried.
+- Where the gradient has turned between the image and the point found, or the rounds got stuck, another class may lie nearer:
+  a walk inside a smaller ball looks for it. Where it finds nothing and the way was far shorter than the first tangent said,
+  as in transformers, or stuck, the search begins once more, along the first gradient, at the distance known then.
+- For all others the tangents at the image say which class is nearest; one that is clearly nearer is tried.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from locality.boundary.elsewhere import STEPS_AGAIN, STEPS_CLOSER, look_closer, 
 from locality.boundary.rounds import State, one_round
 from locality.model_calls import Calls
 
-TURNED = 0.8  # the cosine between the gradients at the image and at the best point, below which another way may be nearer
+TURNED = 0.76  # the cosine between the gradients at the image and at the best point, below which another way may be nearer
 MUCH_SHORTER = 0.3  # a way that long, in units of what the first tangent said: the first gradient's length was no guide
 STUCK = 0.8  # an agreement that no round could raise
 
@@ -47,7 +47,7 @@ def fast_search(
     steps: int = 8,
     max_gradients: int = 100,
     aligned: float = 0.95,
-    settled: float = 0.98,
+    settled: float = 0.975,
     gain: float = 0.005,
     compared: int = 4,
     rivals: Tensor | None = None,
@@ -58,8 +58,9 @@ def fast_search(
     An image is finished when, after a round, the cosine between δ and u exceeds `aligned`, or when a round shortens δ by
     less than the share `gain`; a cosine above `settled` ends the round itself for this image. Of the strongest `compared`
     rival classes one may lie nearer, by the tangents at the image, than the class reached: where it does clearly, it gets a
-    round of its own. `rivals` names the class to reach for each image, where only one is wanted; `start` a first
-    displacement.
+    round of its own. This and the other looks elsewhere need some 30 gradients: where `max_gradients` is less than twice
+    what they may take, they are left out. `rivals` names the class to reach for each image, where only one is wanted;
+    `start` a first displacement.
     """
     _check_steps(steps, max_gradients)
     state = State(images, labels, seeds, start, calls.limits, settled)
@@ -75,14 +76,15 @@ def fast_search(
             gained = (state.before[active] - state.best[active]) / state.best[active]
             state.before[active] = state.best[active]
             found = torch.isfinite(state.best[active])
-            finished = found & ((state.agreement[active] > aligned) | (gained < gain))
+            finished = found & ((state.agreement[active] > aligned) | ~(gained >= gain))  # an offset of 0 gains nan
             # Those found go on from their best point, the others from beyond where they are.
             again = torch.where(rows(found), state.best_offset[active], 1.3 * state.offset[active])
             state.offset[active] = (images[active] + again).clamp(*calls.limits) - images[active]
             active = active[~finished]
-            progress(len(images) - len(active), len(images))
+            state.finished = max(state.finished, len(images) - len(active))
+            progress(state.finished, len(images))
 
-    elsewhere = STEPS_CLOSER + max(steps, STEPS_AGAIN)
+    elsewhere = STEPS_CLOSER + max(steps + compared, STEPS_AGAIN)
     # Where enough is allowed, some of it is kept for looking elsewhere.
     first = max_gradients if not free or max_gradients < 2 * elsewhere else max_gradients - elsewhere
     rounds(everyone, first, from_image=start is None)
@@ -94,7 +96,8 @@ def fast_search(
         misled[closer] = False
         try_again(calls, state, everyone[misled], norm)
         if compared > 0:
-            try_nearer_rivals(calls, state, everyone[~turned], norm, steps, compared)
+            misled[closer] = True  # these, too, have had their second chance
+            try_nearer_rivals(calls, state, everyone[~misled], norm, steps, compared)
     found = torch.isfinite(state.best)
     return images + torch.where(rows(found), state.best_offset, state.offset)
 

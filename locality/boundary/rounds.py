@@ -15,6 +15,7 @@ FIRST_OVERSHOOT = 1.5  # of the linearised distance: beyond the boundary the tan
 AIM, AIM_GROWS, AIM_SHRINKS, AIM_RANGE = 0.15, 1.6, 0.6, (0.01, 1.0)  # shares of the first margin
 SHARPEST = 50.0  # the last β, in units of 1/first margin
 LATER_STEP = 0.5  # the first step of a further round, which starts near a solution
+ALONE = 0.9  # share of the gradient that is one rival's: a mixture of several agrees with itself far from any boundary
 SHORTENED, MOST_SHORTENED = 0.6, 6  # of an offset that leapt too far
 
 
@@ -39,10 +40,11 @@ class State:
         self.before = self.best.clone()  # the same, a round ago
         self.agreement = images.new_full((len(images),), -1.0)
         self.first_gradient = torch.zeros_like(images)
-        self.leap = images.new_zeros(len(images))  # distance by the tangent at the image
+        self.leap = images.new_zeros(len(images))  # distance by the tangent at the image, aimed a little beyond
         self.turn = images.new_ones(len(images))  # cosine between the gradients at the image and at the best point
         self.first_margin = images.new_full((len(images),), torch.nan)
         self.aim = images.new_full((len(images),), AIM)
+        self.finished = 0  # images, as far as progress was told
 
     def keep_shorter(self, chosen: Tensor, offset: Tensor, logits: Tensor, norm: str) -> Tensor:
         """Take the offsets of the chosen images that are across and shorter than the best; says which."""
@@ -57,7 +59,7 @@ class State:
 def one_round(
     calls: Calls, state: State, active: Tensor, rival: Tensor | None, norm: str, steps: int, from_image: bool
 ) -> None:
-    """`steps` gradients for the active images."""
+    """At most `steps` gradients for each of the active images."""
     images, labels = state.images[active], state.labels[active]
     offset = state.offset[active]
     for step in range(steps):
@@ -100,7 +102,10 @@ def one_round(
             offset = moved
         offset = (images + offset).clamp(*calls.limits) - images
         state.offset[active] = offset
-        left = ~(better & (agreement > state.settled))
+        settled = better & (agreement > state.settled)
+        if rival is None:
+            settled &= _alone(logits, labels, sharpness)
+        left = ~settled
         if not left.any():
             break
         active, images, labels, offset = active[left], images[left], labels[left], offset[left]
@@ -134,13 +139,19 @@ def smooth_margin(logits: Tensor, labels: Tensor, sharpness: Tensor) -> Tensor:
     return own - (others * sharpness[:, None]).logsumexp(1) / sharpness
 
 
+def _alone(logits: Tensor, labels: Tensor, sharpness: Tensor) -> Tensor:
+    """N: whether the smoothed margin's gradient is that of one rival."""
+    others = logits.scatter(1, labels[:, None], -torch.inf)
+    return (others * sharpness[:, None]).softmax(1).amax(1) > ALONE
+
+
 def rival_margin(logits: Tensor, labels: Tensor, rival: Tensor) -> Tensor:
     """N: f_y − f_rival."""
     return logits.gather(1, labels[:, None])[:, 0] - logits.gather(1, rival[:, None])[:, 0]
 
 
 def _random_offset(images: Tensor, seeds: list[int]) -> Tensor:
-    """A direction for each image, a tenth of the pixel range long in each pixel."""
+    """A direction for each image, some 0.1 in each pixel."""
     drawn = [
         torch.randn(images.shape[1:], generator=torch.Generator().manual_seed(seed % 2**63)).to(images.device)
         for seed in seeds

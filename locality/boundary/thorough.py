@@ -58,13 +58,30 @@ def thorough_search(
         )
     )
     for rival in strongest:
-        keep_closer(fast_search(calls, images, labels, norm, seeds, _silent, steps=steps, rivals=rival, settled=SETTLED))
+        keep_closer(
+            fast_search(
+                calls,
+                images,
+                labels,
+                norm,
+                seeds,
+                _silent,
+                steps=steps,
+                max_gradients=max(100, 2 * steps),
+                rivals=rival,
+                settled=SETTLED,
+            )
+        )
     for restart in range(restarts):
         around = best - images
         start = rows(around.flatten(1).norm(dim=1)) * _directions(images, seeds, restart)
         if restart % 3 == 2:
             start = (around + start) * 1.5 / 2**0.5
-        keep_closer(fast_search(calls, images, labels, norm, seeds, _silent, steps=steps // 4, start=start))
+        keep_closer(
+            fast_search(
+                calls, images, labels, norm, seeds, _silent, steps=steps // 4, max_gradients=max(100, steps), start=start
+            )
+        )
     keep_closer(corner_search(calls, images, labels, best, norm))
     return best
 

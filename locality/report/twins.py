@@ -36,7 +36,7 @@ def twins_table(results: Results) -> Table:
             cells = [Cell(standard.name), Cell(robust.name), Cell(method)]
             for score, by_pair in changed.items():
                 cells += [score_cell(found.scores[model.name, method, score], False) for model in (standard, robust)]
-                cells.append(score_cell(by_pair[standard, robust]))
+                cells.append(score_cell(by_pair.get((standard, robust))))
             change = changed["f1"][standard, robust]
             rows.append((*cells, count_cell(change.used), count_cell(change.undefined)))
     if not rows:

@@ -92,6 +92,7 @@ def _above_all_standard(found: Measured, methods: Sequence[str]) -> list[str]:
     words = []
     for method in methods:
         scored = [model for model in found.models if (model.name, method, "f1") in found.scores]
+        scored = [model for model in scored if found.scores[model.name, method, "f1"].used]
         f1 = {model.name: found.scores[model.name, method, "f1"].mean for model in scored}
         rivals = {
             model.name: [f1[one.name] for one in scored if one.kind == "standard" and one.data == model.data]
@@ -101,7 +102,11 @@ def _above_all_standard(found: Measured, methods: Sequence[str]) -> list[str]:
         if robust:
             above = sum(f1[name] > max(rivals[name]) for name in robust)
             words.append(f"{method} {above} of {len(robust)}")
-    return [f"Robust models whose mean F1 is above that of every standard model: {'; '.join(words)}."] if words else []
+    return (
+        [f"Robust models whose mean F1 is above that of every standard model of the same data: {'; '.join(words)}."]
+        if words
+        else []
+    )
 
 
 def _better_than_chance(found: Measured, methods: Sequence[str]) -> list[str]:

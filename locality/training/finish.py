@@ -40,7 +40,7 @@ def write_model(trained: Trained, recipe: Recipe, out: Path, progress: Progress 
         input_size=model.spec.input_size,
         mean=recipe.mean,
         std=recipe.std,
-        training=recipe.loss.name if recipe.epochs else "random",
+        training=recipe.loss.name if recipe.epochs or recipe.start else "random",
         norm=None if recipe.loss.name == "standard" else recipe.loss.norm,
         epsilon=None if recipe.loss.name == "standard" else recipe.loss.epsilon,
         data=recipe.data.name.split(":")[0],  # without the place on this machine

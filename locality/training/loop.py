@@ -49,7 +49,7 @@ class Trained:
 
 
 def new_model(recipe: Recipe, data: ImageDataset) -> PixelModel:
-    """The recipe's network before its first step; the same for every process."""
+    """The recipe's network with weights as they are drawn; the same for every process."""
     height, width = (int(side) for side in data[0].image.shape[-2:])
     spec = ModelSpec(
         recipe.name, (height, width), max(height, width), "bilinear", recipe.mean, recipe.std, data.source.classes
@@ -215,7 +215,7 @@ class _Run:
         return TrainingBatch(self.wrapped, logits, attack, images, labels, settings)
 
     def _update_average(self, number: int) -> None:
-        decay = min(self.recipe.ema, (1 + number) / (10 + number))  # the first steps forget faster: they began at random
+        decay = min(self.recipe.ema, (1 + number) / (10 + number))  # the first steps forget faster: the end is far
         now = self.model.net.state_dict()
         with torch.no_grad():
             for name, value in self.average.items():

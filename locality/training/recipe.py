@@ -65,7 +65,7 @@ class Recipe:
     name: str
     net: str
     data: DataPart
-    epochs: int  # 0 leaves the weights as they were drawn
+    epochs: int  # 0 leaves the weights as they were drawn, or as `start` has them
     start: str | None = None  # a model to go on from, of the same net: a name or a checkpoint; None draws weights anew
     batch_size: int = 64  # over all processes together
     seed: int = 0

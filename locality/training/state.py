@@ -44,7 +44,7 @@ def read_state(path: Path, recipe: dict[str, Any], data: str) -> RunState | None
     except Exception:  # whatever a damaged file makes torch raise, the way out is the same
         raise ValueError(f"`{path}` is not the state of a run, or is damaged: delete it to begin anew") from None
     if state.recipe != recipe:
-        changed = sorted(key for key in recipe if recipe[key] != state.recipe.get(key))
+        changed = sorted(key for key in {*recipe, *state.recipe} if recipe.get(key) != state.recipe.get(key))
         raise ValueError(
             f"`{path}` belongs to another recipe ({', '.join(changed)} changed): delete it, or choose another --out"
         )

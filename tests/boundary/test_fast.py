@@ -1,5 +1,6 @@
 """The parts of `fast` that matter where gradients mislead, each by itself: together they cover for one another."""
 
+import math
 from typing import Any
 
 import pytest
@@ -84,9 +85,11 @@ def test_only_where_the_gradient_has_turned_another_way_is_tried(monkeypatch: py
     assert asked == [("look_closer", []), ("try_again", []), ("try_nearer_rivals", [0, 1])]
     asked.clear()
     image = torch.tensor([0.5, 0.505]).view(1, 1, 1, 2)
-    assert find_boundary(turning, image).found.all()
-    assert asked == [("look_closer", [0]), ("try_again", [0]), ("try_nearer_rivals", [])]
-    asked.clear()
+    for much_shorter, again, rivals in ((0.9, [0], []), (0.0, [], [0])):  # the way was shorter than that, or was not
+        monkeypatch.setattr(fast, "MUCH_SHORTER", much_shorter)
+        assert find_boundary(turning, image).found.all()
+        assert asked == [("look_closer", [0]), ("try_again", again), ("try_nearer_rivals", rivals)]
+        asked.clear()
     spied("look_closer", torch.tensor([0]))  # what the walk has found is not searched once more
     find_boundary(turning, image)
     assert asked == [("look_closer", [0]), ("try_again", []), ("try_nearer_rivals", [])]
@@ -160,3 +163,68 @@ def test_steepest() -> None:
     gradient = torch.tensor([[3.0, -4.0], [0.0, 0.0]]).view(2, 1, 1, 2)
     assert steepest(gradient, "l2").flatten().tolist() == pytest.approx([0.6, -0.8, 0, 0])
     assert steepest(gradient, "linf").flatten().tolist() == [1, -1, 0, 0]
+
+
+def test_two_rivals_as_near_as_each_other_do_not_pass_for_one() -> None:
+    """Their mixture agrees with itself at once, on the way between them, where the boundary is far."""
+
+    def model(images: Tensor) -> Tensor:
+        first, second = (images.flatten(1) - 0.5).T
+        rivals = [-0.3 + first - 0.5 * first.square(), -0.33 + second - 0.5 * second.square()]
+        return torch.stack([torch.zeros_like(first), *rivals], dim=1)
+
+    edge = find_boundary(model, torch.full((1, 1, 1, 2), 0.5))
+    nearest = 1 - math.sqrt(1 - 2 * 0.3)  # where the first rival reaches 0
+    assert edge.distance.item() == pytest.approx(nearest, rel=0.05)
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0, 5.0])
+def test_ten_classes_with_almost_equal_logits(scale: float) -> None:
+    """The smoothed gradient at the image is a mixture of nine, which turns on the way although the model is linear."""
+    generator = torch.Generator().manual_seed(5)
+    weights = scale * torch.linalg.qr(torch.randn(48, 10, generator=generator)).Q.T
+    images = 0.5 + 0.05 * torch.randn(24, 3, 4, 4, generator=generator)
+    logits = (images.flatten(1) - 0.5) @ weights.T
+    label = logits.argmax(1)
+    gaps = logits.gather(1, label[:, None]) - logits
+    exact = (gaps / (scale * math.sqrt(2))).scatter(1, label[:, None], torch.inf).amin(1)
+    edge = find_boundary(lambda images: (images.flatten(1) - 0.5) @ weights.T, images)
+    assert torch.allclose(edge.distance, exact, rtol=2e-3)
+
+
+def test_once_more_begins_inside_the_pixels_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = torch.tensor([[0.1, 0.5]]).view(1, 1, 1, 2)
+    monkeypatch.setattr(elsewhere, "one_round", lambda *rest, **more: None)
+    with calling(steep, images) as calls:
+        state = rounds.State(images, torch.tensor([0]), [0], None, calls.limits, settled=0.98)
+        state.first_gradient[0] = torch.tensor([1.0, 0.0])
+        state.best[0] = 0.3
+        elsewhere.try_again(calls, state, torch.tensor([0]), "l2")
+    assert (images + state.offset).flatten().tolist() == pytest.approx([0.0, 0.5])
+
+
+@pytest.mark.parametrize("flat", [1, 2])
+def test_a_rival_that_no_pixel_leads_to_is_not_the_nearest(flat: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One class is always 0.2 (or 0.22) behind the first: no gradient, no boundary. The other is 0.22 (or 0.2) away."""
+    taken: list[tuple[list[int], list[float]]] = []
+
+    def model(images: Tensor) -> Tensor:
+        first = images.flatten(1)[:, 0]
+        bend = 0.5 * (first - 0.5).square()  # so that the tangent alone does not reach it
+        rivals = [first - 0.2, 0.28 - bend] if flat == 1 else [0.3 - bend, first - 0.22]
+        return torch.stack([first, *rivals, torch.full_like(first, -9.0)], dim=1)
+
+    def spy(calls: Any, state: Any, active: Tensor, rival: Tensor, *rest: Any, **more: Any) -> None:
+        taken.append((rival.tolist(), state.offset[active].flatten().tolist()))
+
+    monkeypatch.setattr(elsewhere, "one_round", spy)
+    images = torch.tensor([0.5, 0.5]).view(1, 1, 1, 2)
+    with calling(model, images) as calls:
+        state = rounds.State(images, torch.tensor([0]), [0], None, calls.limits, settled=0.98)
+        state.image_logits = model(images)
+        state.best[0], state.reached[0] = 0.9, 3
+        elsewhere.try_nearer_rivals(calls, state, torch.tensor([0]), "l2", 8, 4)
+    distance = 0.22 if flat == 1 else 0.2
+    [(rivals, offset)] = taken
+    assert rivals == [3 - flat]
+    assert offset == pytest.approx([-distance, 0.0])

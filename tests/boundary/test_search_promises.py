@@ -163,6 +163,27 @@ def test_no_image_takes_more_gradients_than_allowed(most: int) -> None:
     assert 8 <= (seen[0].gradients - 3) / 3 <= most  # one more is of the normal at the last point
 
 
+@pytest.mark.parametrize("most", [100, 120, 200])
+def test_comparing_rivals_is_within_the_allowance(most: int) -> None:
+    """Fifty classes, none of which is ever reached, and forty to compare."""
+
+    def model(images: Tensor) -> Tensor:
+        score = images.flatten(1).mean(1)
+        return torch.stack([score.exp() + 1, *(-0.001 * place * score for place in range(1, 50))], dim=1)
+
+    seen: list[Any] = []
+    edge = find_boundary(model, some_images(1), search=counted(SEARCHES["fast"], seen), compared=40, max_gradients=most)
+    assert not edge.found.any()
+    assert seen[0].gradients - 1 <= most
+
+
+@pytest.mark.parametrize("steps", [8, 120])
+def test_thorough_takes_any_number_of_steps(steps: int) -> None:
+    model, images, _, distances = linear_model([0.2])
+    edge = find_boundary(model, images, search="thorough", steps=steps)
+    assert torch.allclose(edge.distance, distances, rtol=1e-3)
+
+
 @pytest.mark.parametrize("name", ["shapes_cnn", "shapes_cnn_robust", "shapes_vit"])
 def test_fast_is_near_and_cheap_on_models_that_ship(name: str) -> None:
     """Against Foolbox's DDN with 100 steps on the same images; 25 gradients an image are allowed on `shapes`."""

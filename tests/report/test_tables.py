@@ -106,6 +106,9 @@ def test_twins_are_compared_image_by_image() -> None:
     assert cells(table, "F1 difference") == cells(table, "lift difference") == [("0.150 [0.100, 0.200]", "")]
     assert cells(table, "images") == [("2", "")]
     assert cells(table, "undefined") == [("1", "")]
+    results = by_hand(rows=rows, models=models)
+    [table] = tables(Results(**{**vars(results), "rows": results.rows.assign(lift=math.nan)}), ["twins"])
+    assert cells(table, "lift difference") == [("–", "")]
     with pytest.raises(NotMeasuredError, match="no robust model has its standard twin beside it"):
         tables(by_hand(rows=rows, models=models[:1]), ["twins"])
 

@@ -52,9 +52,12 @@ def test_robust_models_are_held_against_every_standard_one_of_their_data() -> No
         rows = made.rows.assign(f1=made.rows["model"].map(dict(zip(names, f1, strict=True))).astype(float))
         return Results(**{**vars(made), "rows": rows})
 
-    start = "Robust models whose mean F1 is above that of every standard model: "
+    start = "Robust models whose mean F1 is above that of every standard model of the same data: "
     assert said(results(0.5, 0.6, 0.55, 0.7), "Robust models whose") == [f"{start}SM 1 of 2; IG 1 of 2; BIG 1 of 2."]
     assert said(results(0.5, 0.6, 0.6, 0.6), "Robust models whose") == [f"{start}SM 0 of 2; IG 0 of 2; BIG 0 of 2."]
+    # What is undefined everywhere is neither above nor below, wherever it stands.
+    assert said(results(float("nan"), 0.5, 0.55, 0.7), "Robust models whose") == []
+    assert said(results(0.5, 0.6, float("nan"), 0.7), "Robust models whose") == [f"{start}SM 1 of 1; IG 1 of 1; BIG 1 of 1."]
     # With one standard model it would say what is said of the twins.
     other = results(0.5, 0.6, 0.55, 0.7)
     data = other.models.assign(data=["shapes", "photos", "shapes", "photos"])

@@ -194,6 +194,12 @@ def test_what_cannot_go_on(tmp_path: Path) -> None:
     train(one, tmp_path, device="cpu")
     with pytest.raises(ValueError, match=r"belongs to another recipe \(seed changed\)"):
         train(replace(one, seed=1), tmp_path, device="cpu")
+    with pytest.raises(ValueError, match=r"belongs to another recipe \(start changed\)"):
+        train(replace(one, start="shapes_cnn"), tmp_path, device="cpu")
+    started = replace(one, start="shapes_cnn")
+    train(started, tmp_path / "started", device="cpu")
+    with pytest.raises(ValueError, match=r"belongs to another recipe \(start changed\)"):
+        train(one, tmp_path / "started", device="cpu")
     (tmp_path / "state.pt").write_bytes(b"not a state")
     with pytest.raises(ValueError, match=r"state.pt` is not the state of a run.* delete it to begin anew"):
         train(one, tmp_path, device="cpu")
