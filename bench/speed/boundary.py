@@ -1,10 +1,11 @@
 """Boundary searches side by side in one run: success, distance, gradients and forwards an image, seconds.
 
-    python bench/speed/boundary.py --model tiny_resnet --images 64 [--paper-images N] [--reference-steps 1000]
-        [--searches paper,DDN-100,fast,thorough] [--out FILE.json]
+    python bench/speed/boundary.py --model tiny_resnet --images 64 [--seed 1] [--paper-images N] [--reference-steps 1000]
+        [--searches paper,DDN-100,fast,thorough] [--out FILE.json] [--known FILE.json]
 
 The model is anything that `load_model` takes, on images of its own classes unless --data names others. Ratios are of mean
 distances to those of Foolbox's DDN with --reference-steps, over the images that both searches were given and found.
+--known takes the reference from an earlier result of the same model and images, for a look at a changed search.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from locality.runner.data_choice import default_data
 from locality.zoo.load import load_model
 
 
-def model_and_images(name: str, data: str | None, count: int) -> tuple[nn.Module, Tensor]:
+def model_and_images(name: str, data: str | None, count: int, seed: int) -> tuple[nn.Module, Tensor]:
     """A model and images for it; where the data set has fewer, the rest are mirrored and shifted ones."""
     model = load_model(name)
-    found = load_dataset(data or default_data(model.spec), limit=count, spec=model.spec, max_box_share=None)
+    found = load_dataset(data or default_data(model.spec), limit=count, seed=seed, spec=model.spec, max_box_share=None)
     images = found.batch(range(min(count, len(found)))).images
     copies = [images, images.flip(-1), images.roll(9, -1), images.roll(9, -2)]
     return model, torch.cat(copies)[:count]
@@ -77,16 +78,19 @@ def main() -> None:
     parser.add_argument("--model", default="efficientnet_lite0")
     parser.add_argument("--data", help="images of the model's classes if not given")
     parser.add_argument("--images", type=int, default=64)
+    parser.add_argument("--seed", type=int, default=0, help="draws which images of the data set")
     parser.add_argument("--paper-images", type=int, help="fewer for the paper's search: it takes over a thousand gradients")
     parser.add_argument("--reference-steps", type=int, default=1000, help="steps of the DDN that ratios refer to")
     parser.add_argument("--searches", default="DDN-100,fast,thorough,paper")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--known", type=Path, help="an earlier result whose reference is taken over")
     given = parser.parse_args()
-    model, images = model_and_images(given.model, given.data, given.images)
+    model, images = model_and_images(given.model, given.data, given.images, given.seed)
     find_boundary(model, images[:4])  # what is loaded or compiled at the first call is nobody's time
     rows: dict[str, dict[str, Any]] = {}
     for name, (search, options, count) in searches_asked(given).items():
-        rows[name] = measured(model, images[:count], search, **options)
+        known = {} if given.known is None or rows else json.loads(given.known.read_text())["searches"]
+        rows[name] = known[name] if name in known else measured(model, images[:count], search, **options)
         print(f"{name}: {rows[name]['seconds_per_image']:.3f} s an image", flush=True)
     reference = next(iter(rows))
     for row in rows.values():

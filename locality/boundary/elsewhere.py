@@ -14,7 +14,7 @@ from locality.model_calls import Calls
 
 WITHIN, AT_MOST, WIDENED = 0.85, 0.98, 1.03  # a ball, in units of the best distance: at first, at last, from step to step
 FIRST_STRIDE, LAST_STRIDE = 1.0, 0.1  # in units of its radius
-STEPS_CLOSER, PATIENCE = 16, 5
+STEPS_CLOSER, PATIENCE = 16, 3
 PROMISING, STALLED = 0.2, 0.8  # a margin, as a share of the first one and of the one before, that is worth a further step
 STEPS_AGAIN = 12
 WORTH_COMPARING = 1.5  # a rival whose margin is that much larger than the first one's is hardly ever nearer

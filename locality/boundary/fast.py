@@ -31,7 +31,7 @@ from locality.boundary.elsewhere import STEPS_AGAIN, STEPS_CLOSER, look_closer, 
 from locality.boundary.rounds import State, one_round
 from locality.model_calls import Calls
 
-TURNED = 0.76  # the cosine between the gradients at the image and at the best point, below which another way may be nearer
+TURNED = 0.7  # the cosine between the gradients at the image and at the best point, below which another way may be nearer
 MUCH_SHORTER = 0.3  # a way that long, in units of what the first tangent said: the first gradient's length was no guide
 STUCK = 0.8  # an agreement that no round could raise
 
