@@ -16,6 +16,7 @@ networks:
 - Where the gradient has turned between the image and the point found, or the rounds got stuck, another class may lie nearer:
   a walk inside a smaller ball looks for it. Where it finds nothing and the way was far shorter than the first tangent said,
   as in transformers, or stuck, the search begins once more, along the first gradient, at the distance known then.
+- Where the way was clearly shorter than the first tangent said, the strongest rivals are tried from midway.
 - For all others the tangents at the image say which class is nearest; one that is clearly nearer is tried.
 """
 
@@ -27,12 +28,13 @@ import torch
 from torch import Tensor
 
 from locality.boundary.bisect import rows
-from locality.boundary.elsewhere import STEPS_AGAIN, STEPS_CLOSER, look_closer, try_again, try_nearer_rivals
+from locality.boundary.elsewhere import STEPS_AGAIN, STEPS_CLOSER, look_closer, try_again, try_each_rival, try_nearer_rivals
 from locality.boundary.rounds import State, one_round
 from locality.model_calls import Calls
 
 TURNED = 0.7  # the cosine between the gradients at the image and at the best point, below which another way may be nearer
 MUCH_SHORTER = 0.3  # a way that long, in units of what the first tangent said: the first gradient's length was no guide
+SHORTER = 0.6  # likewise: the tangents at the image do not say which class is nearest
 STUCK = 0.8  # an agreement that no round could raise
 
 
@@ -49,7 +51,7 @@ def fast_search(
     aligned: float = 0.95,
     settled: float = 0.975,
     gain: float = 0.005,
-    compared: int = 4,
+    compared: int = 5,
     rivals: Tensor | None = None,
     start: Tensor | None = None,
 ) -> Tensor:
@@ -58,8 +60,8 @@ def fast_search(
     An image is finished when, after a round, the cosine between δ and u exceeds `aligned`, or when a round shortens δ by
     less than the share `gain`; a cosine above `settled` ends the round itself for this image. Of the strongest `compared`
     rival classes one may lie nearer, by the tangents at the image, than the class reached: where it does clearly, it gets a
-    round of its own. This and the other looks elsewhere need some 30 gradients: where `max_gradients` is less than twice
-    what they may take, they are left out. `rivals` names the class to reach for each image, where only one is wanted;
+    round of its own. For this and the other looks elsewhere some 30 gradients are kept; where `max_gradients` is less than
+    twice that, they are left out. `rivals` names the class to reach for each image, where only one is wanted;
     `start` a first displacement.
     """
     _check_steps(steps, max_gradients)
@@ -84,20 +86,26 @@ def fast_search(
             state.finished = max(state.finished, len(images) - len(active))
             progress(state.finished, len(images))
 
-    elsewhere = STEPS_CLOSER + max(steps + compared, STEPS_AGAIN)
-    # Where enough is allowed, some of it is kept for looking elsewhere.
-    first = max_gradients if not free or max_gradients < 2 * elsewhere else max_gradients - elsewhere
-    rounds(everyone, first, from_image=start is None)
-    if free and first < max_gradients:
-        turned = torch.isfinite(state.best) & ((state.turn < TURNED) | (state.agreement < STUCK))
+    def may(chosen: Tensor, cost: int) -> Tensor:
+        """Those of the chosen that are allowed so many gradients more."""
+        return everyone[chosen & (state.spent + cost <= max_gradients)]
+
+    kept = STEPS_CLOSER + STEPS_AGAIN  # for looking elsewhere, where that leaves enough
+    look = free and max_gradients >= 2 * kept
+    rounds(everyone, max_gradients - kept if look else max_gradients, from_image=start is None)
+    if look:
+        found = torch.isfinite(state.best)
+        turned = found & ((state.turn < TURNED) | (state.agreement < STUCK))
         misled = turned & ((state.best < MUCH_SHORTER * state.leap) | (state.agreement < STUCK))
-        closer = look_closer(calls, state, everyone[turned], norm)
+        closer = look_closer(calls, state, may(turned, STEPS_CLOSER + steps), norm)
         rounds(closer, steps, from_image=False)
         misled[closer] = False
-        try_again(calls, state, everyone[misled], norm)
+        try_again(calls, state, may(misled, STEPS_AGAIN), norm)
         if compared > 0:
+            bent = found & (state.best < SHORTER * state.leap)
+            try_each_rival(calls, state, everyone[bent], norm, steps, compared, max_gradients)
             misled[closer] = True  # these, too, have had their second chance
-            try_nearer_rivals(calls, state, everyone[~misled], norm, steps, compared)
+            try_nearer_rivals(calls, state, may(~misled & ~bent, compared + steps), norm, steps, compared)
     found = torch.isfinite(state.best)
     return images + torch.where(rows(found), state.best_offset, state.offset)
 

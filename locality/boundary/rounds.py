@@ -14,7 +14,8 @@ from locality.model_calls import Calls, Limits
 FIRST_OVERSHOOT = 1.5  # of the linearised distance: beyond the boundary the tangent is the boundary's
 AIM, AIM_GROWS, AIM_SHRINKS, AIM_RANGE = 0.15, 1.6, 0.6, (0.01, 1.0)  # shares of the first margin
 SHARPEST = 50.0  # the last β, in units of 1/first margin
-LATER_STEP = 0.5  # the first step of a further round, which starts near a solution
+HOPE = (1.2, 1.1)  # of the best distance: what the tangents of a hopeful round's first steps may promise
+LATER_STEP = 0.5  # the first step of a further round, which starts near a solution; a hopeful one does not
 ALONE = 0.9  # share of the gradient that is one rival's: a mixture of several agrees with itself far from any boundary
 SHORTENED, MOST_SHORTENED = 0.6, 6  # of an offset that leapt too far
 
@@ -44,6 +45,7 @@ class State:
         self.turn = images.new_ones(len(images))  # cosine between the gradients at the image and at the best point
         self.first_margin = images.new_full((len(images),), torch.nan)
         self.aim = images.new_full((len(images),), AIM)
+        self.spent = torch.zeros_like(labels)  # gradients
         self.finished = 0  # images, as far as progress was told
 
     def keep_shorter(self, chosen: Tensor, offset: Tensor, logits: Tensor, norm: str) -> Tensor:
@@ -57,9 +59,19 @@ class State:
 
 
 def one_round(
-    calls: Calls, state: State, active: Tensor, rival: Tensor | None, norm: str, steps: int, from_image: bool
+    calls: Calls,
+    state: State,
+    active: Tensor,
+    rival: Tensor | None,
+    norm: str,
+    steps: int,
+    from_image: bool,
+    hopeful: bool = False,
 ) -> None:
-    """At most `steps` gradients for each of the active images."""
+    """At most `steps` gradients for each of the active images.
+
+    With `hopeful`, an image leaves when the tangent of its first steps promises nothing shorter than its best.
+    """
     images, labels = state.images[active], state.labels[active]
     offset = state.offset[active]
     for step in range(steps):
@@ -68,6 +80,7 @@ def one_round(
             logits, gradient = calls.gradient(images + offset, smooth_margin, labels, sharpness)
         else:
             logits, gradient = calls.gradient(images + offset, rival_margin, labels, rival)
+        state.spent[active] += 1
         value = margin(logits, labels) if rival is None else rival_margin(logits, labels, rival)
         if from_image and step == 0:
             state.image_logits, state.first_gradient[active] = logits, gradient
@@ -94,7 +107,7 @@ def one_round(
             offset = FIRST_OVERSHOOT * wanted
             state.leap[active] = offset_length(wanted, norm)
         else:
-            size = (1.0 if from_image else LATER_STEP) * 0.5 * (1 + math.cos(math.pi * step / steps))
+            size = (1.0 if from_image or hopeful else LATER_STEP) * 0.5 * (1 + math.cos(math.pi * step / steps))
             lost = behind & across
             moved = offset + size * (wanted - offset)
             if lost.any():
@@ -106,6 +119,8 @@ def one_round(
         if rival is None:
             settled &= _alone(logits, labels, sharpness)
         left = ~settled
+        if hopeful and step < len(HOPE):
+            left &= offset_length(wanted, norm) < HOPE[step] * state.best[active]
         if not left.any():
             break
         active, images, labels, offset = active[left], images[left], labels[left], offset[left]

@@ -79,20 +79,44 @@ def test_only_where_the_gradient_has_turned_another_way_is_tried(monkeypatch: py
 
     spied("look_closer", nobody)
     spied("try_again", None)
+    spied("try_each_rival", None)
     spied("try_nearer_rivals", None)
     model, images, _, _ = linear_model([0.1, 0.4])
     find_boundary(model, images)
-    assert asked == [("look_closer", []), ("try_again", []), ("try_nearer_rivals", [0, 1])]
+    assert asked == [("look_closer", []), ("try_again", []), ("try_each_rival", []), ("try_nearer_rivals", [0, 1])]
     asked.clear()
     image = torch.tensor([0.5, 0.505]).view(1, 1, 1, 2)
-    for much_shorter, again, rivals in ((0.9, [0], []), (0.0, [], [0])):  # the way was shorter than that, or was not
+    # The way was shorter than that, in units of the first tangent's, or was not.
+    for much_shorter, shorter, again, each, nearer in (
+        (0.9, 0.9, [0], [0], []),
+        (0.9, 0.0, [0], [], []),
+        (0.0, 0.9, [], [0], []),
+        (0.0, 0.0, [], [], [0]),
+    ):
         monkeypatch.setattr(fast, "MUCH_SHORTER", much_shorter)
+        monkeypatch.setattr(fast, "SHORTER", shorter)
         assert find_boundary(turning, image).found.all()
-        assert asked == [("look_closer", [0]), ("try_again", again), ("try_nearer_rivals", rivals)]
+        assert asked == [
+            ("look_closer", [0]),
+            ("try_again", again),
+            ("try_each_rival", each),
+            ("try_nearer_rivals", nearer),
+        ]
+        asked.clear()
+
+    def dear(calls: Any, state: Any, active: Tensor, norm: str) -> Tensor:
+        state.spent[active] = 95
+        return nobody
+
+    monkeypatch.setattr(fast, "look_closer", dear)  # what it leaves is too little for a round
+    for much_shorter in (0.9, 0.0):
+        monkeypatch.setattr(fast, "MUCH_SHORTER", much_shorter)
+        find_boundary(turning, image)
+        assert asked == [("try_again", []), ("try_each_rival", []), ("try_nearer_rivals", [])]
         asked.clear()
     spied("look_closer", torch.tensor([0]))  # what the walk has found is not searched once more
     find_boundary(turning, image)
-    assert asked == [("look_closer", [0]), ("try_again", []), ("try_nearer_rivals", [])]
+    assert asked == [("look_closer", [0]), ("try_again", []), ("try_each_rival", []), ("try_nearer_rivals", [])]
 
 
 @pytest.mark.parametrize("norm", ["l2", "linf"])
@@ -228,3 +252,49 @@ def test_a_rival_that_no_pixel_leads_to_is_not_the_nearest(flat: int, monkeypatc
     [(rivals, offset)] = taken
     assert rivals == [3 - flat]
     assert offset == pytest.approx([-distance, 0.0])
+
+
+def two_ways(images: Tensor) -> Tensor:
+    """Class 1 lies 0.3 away along the first pixel; class 2 0.15 along the second, and class 3 nowhere in the square."""
+    first, second = images.flatten(1).T
+    return torch.stack([torch.zeros_like(first), first - 0.8, 2 * second - 1.3, second - 3], dim=1)
+
+
+@pytest.mark.parametrize(("max_gradients", "known"), [(100, 0.3), (7, 0.3), (100, 0.01)])
+def test_each_rival_is_tried_from_midway_and_left_where_it_promises_nothing(max_gradients: int, known: float) -> None:
+    images = torch.full((1, 1, 1, 2), 0.5)
+    with calling(two_ways, images) as calls:
+        state = rounds.State(images, torch.tensor([0]), [0], None, calls.limits, settled=0.98)
+        state.image_logits, state.reached[0], state.best[0] = two_ways(images), 1, known
+        state.best_offset[0] = torch.tensor([known, 0.0])
+        state.first_margin[0] = 0.3
+        elsewhere.try_each_rival(calls, state, torch.tensor([0]), "l2", 8, 3, max_gradients)
+    assert state.spent.item() == calls.gradients
+    if max_gradients < 8:  # a round may take more than is allowed
+        assert calls.gradients == 0
+    elif known < 0.15:  # the tangent says at once that the second class is further away than what is known
+        assert calls.gradients == 1
+        assert state.best.item() == pytest.approx(known)
+    else:
+        assert state.reached.item() == 2
+        aside, towards = state.best_offset.flatten().tolist()
+        assert aside == pytest.approx(0, abs=1e-3)
+        assert 0.15 < towards < 0.2  # a little beyond, for `find_boundary` to bisect
+
+
+@pytest.mark.parametrize("allowed", [20, 60, 100])
+def test_no_image_takes_more_gradients_than_allowed(allowed: int) -> None:
+    """A boundary that bends so much that nobody is ever content."""
+
+    def model(images: Tensor) -> Tensor:
+        pixels = images.flatten(1)
+        score = 0.3 + (9 * pixels).sin().mean(1) - 8 * (pixels - 0.5).pow(3).mean(1)
+        return torch.stack([score, torch.zeros_like(score), score * 0.5 - 0.2], dim=1)
+
+    for seed in range(8):
+        image = torch.rand(1, 1, 3, 3, generator=torch.Generator().manual_seed(seed))
+        with calling(model, image) as calls:
+            label = calls.logits(image).argmax(1)
+            search: Any = fast.fast_search
+            search(calls, image, label, "l2", [0], lambda done, total: None, max_gradients=allowed, gain=-1.0, aligned=2.0)
+            assert calls.gradients <= allowed
