@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor, nn
 
 from locality.data.dataset import ImageDataset, stack
@@ -183,7 +184,7 @@ class Calibration:
         samples = list(itertools.islice(_readable(data, task.unit.first), min(len(task.unit), 8)))
         if not samples:
             raise DataError(f"none of the {len(data) - task.unit.first:,} images of {data.name} can be read")
-        gradient, forward = _evaluation_seconds(model, stack(samples).images.to(task.device))
+        gradient, forward = _evaluation_seconds(model, stack(samples).images.to(task.device), len(task.unit))
         expected = nominal.gradients * gradient + nominal.forwards * forward
         if expected > PATIENCE * self.budget:
             return Speed(nominal, expected, 0, opening)
@@ -205,7 +206,9 @@ class Calibration:
         counted.tally.forwards = counted.tally.gradients = 0
         seconds = run(samples)
         work = Work(counted.tally.gradients, counted.tally.forwards).times(1 / count)
-        return Speed(work, seconds / count, count, opening)
+        # A few images fill a network less well than a whole unit will.
+        alone, _ = _evaluation_seconds(model, stack(samples).images.to(task.device), count)
+        return Speed(work, min(1.0, gradient / alone) * seconds / count, count, opening)
 
 
 class Tally:
@@ -254,17 +257,19 @@ def _mean(speeds: Sequence[Speed]) -> float:
     return sum(speed.seconds for speed in speeds) / len(speeds)
 
 
-def _evaluation_seconds(model: nn.Module, images: Tensor) -> tuple[float, float]:
-    """Seconds of a gradient and of a forward pass for one image; the first call, which warms up, is not counted."""
-
-    def timed(call: Callable[[], object]) -> float:
-        call()
-        start = time.perf_counter()
-        call()
-        return (time.perf_counter() - start) / len(images)
-
+def _evaluation_seconds(model: nn.Module, images: Tensor, together: int) -> tuple[float, float]:
+    """Seconds of a gradient and of a forward pass for one of so many images; the first call warms up and does not count."""
     with calling(model, images) as calls:
-        return timed(lambda: calls.gradient(images, lambda logits: logits.amax(1))), timed(lambda: calls.logits(images))
+        # More than go through the network at once take as long, each.
+        batch = images[torch.arange(min(together, calls.chunk)) % len(images)]
+
+        def timed(call: Callable[[], object]) -> float:
+            call()
+            start = time.perf_counter()
+            call()
+            return (time.perf_counter() - start) / len(batch)
+
+        return timed(lambda: calls.gradient(batch, lambda logits: logits.amax(1))), timed(lambda: calls.logits(batch))
 
 
 def _makespan(units: Sequence[Unit], speeds: dict[tuple[str, str], Speed], processes: int) -> float:

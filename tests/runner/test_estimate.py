@@ -1,6 +1,8 @@
 """What a plan costs, against what is counted when it is done."""
 
+import functools
 import itertools
+import time
 from dataclasses import replace
 
 import pytest
@@ -79,6 +81,23 @@ def test_the_last_unit_decides() -> None:
     assert _makespan(units, speeds, 1) == 5 + 10 + 10 + 4 + 5 + 10
     # Both open a; the first goes on with a's last unit until 19, the second opens b and takes until 30.
     assert _makespan(units, speeds, 2) == 15 + 5 + 10
+
+
+def test_a_few_images_are_not_taken_for_a_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network that takes as long for one image as for many: what is measured on a few is scaled to a whole unit."""
+
+    class Slow(torch.nn.Module):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            time.sleep(0.02)
+            return images.flatten(2).mean(2)
+
+    monkeypatch.setattr("locality.runner.estimate.loaded", functools.cache(lambda model, device: Slow()))
+    data = DataChoice("shapes", limit=16, options=(("count", 20),))
+    plan = make_plan(Suite("cost", (ModelChoice("steady", "suite_models:steady"),), data, ("SM",), search="none", block=16))
+    few = estimate(plan, Machine(processes=0), plan.units, 0.005).speeds["steady", "locality"]
+    many = estimate(plan, Machine(processes=0), plan.units, 2.0).speeds["steady", "locality"]
+    assert few.images < 4 < many.images
+    assert few.seconds < 3 * many.seconds  # unscaled it is more than four times as long
 
 
 def test_estimates_are_of_what_is_left() -> None:
