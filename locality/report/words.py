@@ -178,6 +178,21 @@ def _robustness_trend(found: Measured, methods: Sequence[str]) -> list[str]:
 def _trend(
     found: Measured, models: Sequence[Model], heights: dict[str, float], methods: Sequence[str], kind: str, what: str
 ) -> list[str]:
+    """One sentence a data set: boxes of another size make another F1, whatever the model."""
+    data = list(dict.fromkeys(model.data for model in found.models))
+    named = {name: f" on {name}" if name and len(data) > 1 else "" for name in data}
+    return [
+        sentence
+        for name in data
+        for sentence in _trend_on(
+            found, [model for model in models if model.data == name], heights, methods, f"{kind} models{named[name]}", what
+        )
+    ]
+
+
+def _trend_on(
+    found: Measured, models: Sequence[Model], heights: dict[str, float], methods: Sequence[str], kind: str, what: str
+) -> list[str]:
     words = []
     count = 0
     for method in methods:
@@ -189,13 +204,14 @@ def _trend(
             words.append(f"{method} {signed_text(trend.spearman)}, p = {trend.spearman_p:.2g}: {verdict}")
     if not words:
         return []
-    return [f"F1 against {what}, rank correlation over {count} {kind} models: {'; '.join(words)}."]
+    return [f"F1 against {what}, rank correlation over {count} {kind}: {'; '.join(words)}."]
 
 
 def _floor(found: Measured, methods: Sequence[str]) -> list[str]:
     """Whether standard models do better than a model that has learned nothing."""
     random = [model for model in found.models if model.kind == "random"]
-    standard = [model for model in found.models if model.kind == "standard"]
+    data = {model.data for model in random}
+    standard = [model for model in found.models if model.kind == "standard" and model.data in data]
     words = []
     for method in methods:
         floors = [found.scores[model.name, method, "f1"] for model in random if (model.name, method, "f1") in found.scores]

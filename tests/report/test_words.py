@@ -121,6 +121,21 @@ def test_the_floor_the_boundary_and_the_similarity() -> None:
     assert "SM–BSM in 0 of 3 pairs" in unlike
 
 
+def test_models_of_different_data_are_not_compared() -> None:
+    """F1 depends on the boxes: a trend or a floor is told for each data set by itself."""
+    results = made_up_results(12, 0)
+    elsewhere = ("tiny_vit", "tiny_vit_robust", "tiny_vgg", "tiny_vgg_robust", "tiny_resnet_trades")
+    models = results.models.assign(data=["shapes" if name in elsewhere else "here" for name in results.models["model"]])
+    mixed = Results(**{**vars(results), "models": models})
+    [there, here] = sorted(said(mixed, "F1 against accuracy under attack"), key=lambda sentence: " on here" in sentence)
+    assert "over 3 robust models on shapes: " in there
+    assert "over 3 robust models on here: " in here
+    [together] = said(results, "F1 against accuracy under attack")
+    assert "over 6 robust models: " in together
+    [floor] = said(mixed, "Standard models whose F1")
+    assert " of 2 for SM" in floor  # the random one is of `here`, as are two of the four standard ones
+
+
 def test_the_sanity_check_is_told_by_its_last_step() -> None:
     results = small_results()
     last = results.sanity[results.sanity["layers"] == 24]
