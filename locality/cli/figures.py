@@ -9,7 +9,7 @@ import typer
 
 from locality.cli.options import method_names as names_between_commas
 from locality.cli.printing import say
-from locality.cli.table import Results
+from locality.cli.table import OneData, Results, read
 
 
 def figures(
@@ -22,13 +22,13 @@ def figures(
     width: Annotated[
         str, typer.Option(help="page, or column: panels below each other, for one column of a paper.")
     ] = "page",
+    data: OneData = None,
 ) -> None:
     """Draw the figures of the paper from the results of a benchmark, as PNG and PDF."""
     from locality.report.figures import draw_figures
-    from locality.runner.store import read_results
 
     wanted = names_between_commas(which) if which else None
-    drawn = draw_figures(read_results(results), out, wanted, names_between_commas(forms), width)  # type: ignore[arg-type]
+    drawn = draw_figures(read(results, data), out, wanted, names_between_commas(forms), width)  # type: ignore[arg-type]
     for paths in drawn.files.values():
         say(", ".join(map(str, paths)))
     for name, reason in drawn.left_out.items():

@@ -8,18 +8,18 @@ from typing import Annotated
 import typer
 
 from locality.cli.printing import say
-from locality.cli.table import Results
+from locality.cli.table import OneData, Results, read
 
 
 def report(
     results: Results,
     out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
+    data: OneData = None,
 ) -> None:
     """Write one HTML file with summary, figures, sortable tables and a gallery; it needs no network."""
     from locality.report.html import write_report
-    from locality.runner.store import read_results
 
     if out.is_dir():
         raise ValueError(f"`--out` must be a file to write, got the folder {out}: pass {out / 'report.html'}")
-    path = write_report(read_results(results), out)
+    path = write_report(read(results, data), out)
     say(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")

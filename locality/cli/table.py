@@ -14,9 +14,20 @@ from locality.cli.printing import printable, say
 
 if TYPE_CHECKING:
     from locality.report.cells import Table
+    from locality.runner.results import Results as Measured
 
 RESULTS_HELP = "The folder that `locality bench` wrote."
 Results = Annotated[Path, typer.Argument(metavar="RESULTS", help=RESULTS_HELP)]
+OneData = Annotated[str | None, typer.Option("--data", help="Only what was measured on this one of several data sets.")]
+
+
+def read(results: Path, data: str | None) -> Measured:
+    """The results behind the two options above."""
+    from locality.runner.results import of_data
+    from locality.runner.store import read_results
+
+    found = read_results(results)
+    return found if data is None else of_data(found, data)
 
 
 def table(
@@ -29,15 +40,15 @@ def table(
     out: Annotated[
         Path | None, typer.Option(help="Folder for one file a table; CSV, Markdown and LaTeX unless --format is given.")
     ] = None,
+    data: OneData = None,
 ) -> None:
     """Print the tables of a benchmark: locality of each model and method, robust accuracy, similarity, searches."""
     from locality.report.table_formats import FORMATS
     from locality.report.tables import tables
-    from locality.runner.store import read_results
 
     if form not in ("text", *FORMATS):
         raise ValueError(f"`--format` must be text, {', '.join(FORMATS)}, got {form!r}")
-    found = tables(read_results(results), names_between_commas(which) if which else None)
+    found = tables(read(results, data), names_between_commas(which) if which else None)
     if not found:
         raise ValueError(f"`{results}` holds nothing that was measured: has `locality bench` run?")
     if out is not None:

@@ -5,7 +5,7 @@ Each table is a pandas DataFrame with the columns below; one that was not measur
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -83,3 +83,15 @@ TABLES: dict[str, tuple[str, ...]] = {
 def empty_table(name: str) -> pd.DataFrame:
     """A table with the right columns and no rows."""
     return pd.DataFrame({column: pd.Series(dtype=object) for column in TABLES[name]})
+
+
+def of_data(results: Results, data: str) -> Results:
+    """What was measured on one of several data sets: boxes of another size make another F1, whatever the model."""
+    known = list(dict.fromkeys(results.models["data"]))
+    models = set(results.models.loc[results.models["data"] == data, "model"])
+    if not models:
+        raise ValueError(f"`data` must be one of {', '.join(map(str, known)) or 'none'}, got {data!r}")
+    tables = {name: getattr(results, name) for name in TABLES}
+    kept = {name: table[table["model"].isin(models)].reset_index(drop=True) for name, table in tables.items()}
+    gallery = tuple(image for image in results.gallery if {model for model, _ in image.maps} & models)
+    return replace(results, gallery=gallery, **kept)

@@ -76,3 +76,9 @@ def test_mistakes_are_named(folder: Path, tmp_path: Path) -> None:
     ]:
         with pytest.raises(ValueError, match=problem):
             run(*words)
+
+
+def test_one_of_several_data_sets(folder: Path) -> None:
+    assert "tiny_vgg" in run(folder, "--which", "locality", "--data", "tiny-imagenet")
+    with pytest.raises(ValueError, match="`data` must be one of tiny-imagenet, got 'shapes'"):
+        run(folder, "--data", "shapes")
