@@ -1,19 +1,25 @@
-"""Writes the tables of measured numbers into README.md, from bench/results and the cards of the models that ship.
+"""Writes measured numbers into README.md and docs/, from bench/results and the cards of the models that ship.
 
-    python bench/readme.py
+    python bench/documents.py
 
-Each table stands between `<!-- NAME -->` and `<!-- end -->`. A test checks that the README is what this writes, so that no
-number there is older than its result.
+Each table stands between `<!-- NAME -->` and `<!-- end -->`. A test checks that the documents are what this writes, so that
+no number there is older than its result.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from locality.report.table_formats import markdown_text
+from locality.report.tables import TABLES as REPORTED
+from locality.report.words import sentences
+from locality.runner.results import Results, of_data
+from locality.runner.store import read_results
 from locality.zoo.cards import shipped_cards
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -73,7 +79,8 @@ def attribution_table() -> str:
 
 
 def models_table() -> str:
-    """The models that ship, with the accuracies of their cards."""
+    """The models that ship: the accuracies of their cards, and what bench/zoo.py measured."""
+    measured = {row["model"]: row for row in csv.DictReader((RESULTS / "zoo.csv").read_text(encoding="utf-8").splitlines())}
     rows = []
     for name, card in sorted(shipped_cards().items()):
         against = (
@@ -81,31 +88,56 @@ def models_table() -> str:
         )
         training = {"at": "AT", "fast_at": "fast AT", "trades": "TRADES"}.get(card.training, card.training)
         attacked = next(f"{100 * share:.1f} % at {key.split()[1]}" for key, share in card.accuracy.items() if "pgd" in key)
-        rows.append((f"`{name}`", card.data, training + against, f"{100 * card.accuracy['clean']:.1f} %", attacked))
-    return markdown(["name", "data", "training", "clean", "under PGD-10"], rows)
+        row = measured[name]
+        era = [f"{100 * float(row[f'era_linf_{levels}_255']):.1f} %" for levels in (4, 8)]
+        clean = f"{100 * card.accuracy['clean']:.1f} %"
+        rows.append((f"`{name}`", card.data, training + against, clean, attacked, *era, f"{float(row['distance']):.2f}"))
+    titles = ["name", "data", "training", "clean", "under PGD-10", "ERA 4/255", "ERA 8/255", "distance"]
+    return markdown(titles, rows)
 
 
 def _budget(norm: str | None, epsilon: float) -> str:
     return f"{255 * epsilon:g}/255" if norm == "linf" else f"{epsilon:g}"
 
 
-TABLES: dict[str, Callable[[], str]] = {
-    "boundary": boundary_table,
-    "attribution": attribution_table,
-    "models": models_table,
+def suite(name: str, data: str | None = None) -> Results:
+    """Committed results of a suite, all or those on one data set."""
+    found = read_results(RESULTS / name)
+    return found if data is None else of_data(found, data)
+
+
+def reported(table: str, name: str, data: str | None = None) -> Callable[[], str]:
+    """A table of the report."""
+    return lambda: markdown_text(REPORTED[table](suite(name, data))).strip()
+
+
+def said(name: str, data: str) -> Callable[[], str]:
+    """What the rows say, in sentences."""
+    return lambda: "\n".join(f"- {sentence}" for sentence in sentences(suite(name, data)))
+
+
+DOCUMENTS: dict[str, dict[str, Callable[[], str]]] = {
+    "README.md": {"boundary": boundary_table, "attribution": attribution_table, "models": models_table},
+    "docs/reproduction.md": {
+        "said": said("zoo", "tiny-imagenet"),
+        "overview": reported("overview", "zoo", "tiny-imagenet"),
+        "twins": reported("twins", "zoo"),
+        "similarity": reported("similarity", "similarity"),
+    },
 }
 
 
-def written(text: str) -> str:
-    """The README with its tables as the results have them."""
-    for name, table in TABLES.items():
+def written(text: str, tables: dict[str, Callable[[], str]]) -> str:
+    """The document with its tables as the results have them."""
+    for name, table in tables.items():
         pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
         if not pattern.search(text):
-            raise ValueError(f"`README.md` must have a place for the table {name}: <!-- {name} --> … <!-- end -->")
+            raise ValueError(f"the document must have a place for the table {name}: <!-- {name} --> … <!-- end -->")
         text = pattern.sub(lambda found, table=table: f"{found[1]}{table()}\n{found[2]}", text)  # type: ignore[misc]
     return text
 
 
 if __name__ == "__main__":
-    readme = ROOT / "README.md"
-    readme.write_text(written(readme.read_text(encoding="utf-8")), encoding="utf-8")
+    for document, tables in DOCUMENTS.items():
+        path = ROOT / document
+        path.write_text(written(path.read_text(encoding="utf-8"), tables), encoding="utf-8")

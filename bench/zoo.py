@@ -1,9 +1,9 @@
-"""Every model that ships, in one table: accuracy, accuracy under attack, distance to the boundary.
+"""Every model that ships: accuracy, accuracy under attack, distance to the boundary; locality, robust beside standard.
 
-    python bench/zoo.py [--out results/zoo] [--csv bench/results/zoo.csv]
+    python bench/zoo.py [--out bench/results/zoo] [--csv bench/results/zoo.csv]
 
 Runs the suite `zoo` (bench/suites/zoo.toml) on all cores and goes on where an earlier run stopped. Shares come with their
-95 % Wilson intervals, the mean distance with its bootstrap interval.
+95 % Wilson intervals, the mean distance with its bootstrap interval. `locality table bench/results/zoo` shows the rest.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ def table(results: Results) -> pd.DataFrame:
         row["epsilon"] = "" if pd.isna(about["epsilon"]) else round(float(about["epsilon"]), 5)
         row |= {"images": len(images)} | share("clean", images["correct"])
         attacked = results.robust[results.robust["model"] == about["model"]]
+        row["attacked"] = attacked["image_id"].nunique()
         for epsilon, part in attacked.groupby("epsilon"):
             row |= share(f"era_linf_{255 * float(epsilon):.0f}_255", part["robust"])
         distance = summary(images.loc[images["found"].astype(bool), "distance"].to_numpy())
@@ -48,7 +49,7 @@ def table(results: Results) -> pd.DataFrame:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("results/zoo"), help="folder of the units; a killed run resumes")
+    parser.add_argument("--out", type=Path, default=Path("bench/results/zoo"), help="a killed run resumes there")
     parser.add_argument("--csv", type=Path, default=Path("bench/results/zoo.csv"))
     given = parser.parse_args()
     with progress("zoo", "images") as report:

@@ -1,4 +1,4 @@
-"""No number of the README's tables is older than its result."""
+"""No number of a document's tables is older than its result."""
 
 import importlib.util
 from pathlib import Path
@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def writer() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("readme", ROOT / "bench/readme.py")
+    spec = importlib.util.spec_from_file_location("documents", ROOT / "bench/documents.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -18,17 +18,19 @@ def writer() -> ModuleType:
     return module
 
 
-def test_tables_are_as_the_results_have_them() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert writer().written(text) == text, "run python bench/readme.py"
+@pytest.mark.parametrize("name", ["README.md", "docs/reproduction.md"])
+def test_tables_are_as_the_results_have_them(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert writer().written(text, writer().DOCUMENTS[name]) == text, "run python bench/documents.py"
 
 
 def test_old_numbers_are_replaced_and_places_must_be_there() -> None:
-    readme = writer()
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert readme.written(text.replace("`shapes_cnn`", "`shapes_cmm`")) != text.replace("`shapes_cnn`", "`shapes_cmm`")
+    documents = writer()
+    text, tables = (ROOT / "README.md").read_text(encoding="utf-8"), documents.DOCUMENTS["README.md"]
+    changed = text.replace("`shapes_cnn`", "`shapes_cmm`")
+    assert documents.written(changed, tables) != changed
     with pytest.raises(ValueError, match="place for the table models"):
-        readme.written(text.replace("<!-- models -->", ""))
+        documents.written(text.replace("<!-- models -->", ""), tables)
 
 
 def test_no_placeholder_is_left_in_the_documents() -> None:
