@@ -17,6 +17,7 @@ from report.made_up_results import MODELS, made_up_results, nothing_measured, sm
 
 from locality.report import html
 from locality.report.html import json_in_html, report_page, write_report
+from locality.report.tables import TABLES
 from locality.runner.results import GalleryImage, Results
 
 NO_BROWSER = missing_browser()
@@ -107,7 +108,7 @@ def test_every_part_is_there(page: Path) -> None:
     ids = [attributes["id"] for tag, attributes in Page(text).elements if tag == "section"]
     assert ids == ["summary", "figures", "gallery", "tables", "provenance"]
     assert text.count("<figure><img") == len(html.SHOWN_FIGURES)
-    assert text.count('<table class="sortable"') == 7
+    assert text.count('<table class="sortable"') == len(TABLES)
     assert "Robust models have higher F1 than their standard twins for IG in" in text
 
 
