@@ -28,7 +28,7 @@ from locality.runner.data_choice import default_data
 from locality.zoo.load import load_model
 
 
-def model_and_images(name: str, data: str | None, count: int, seed: int) -> tuple[nn.Module, Tensor]:
+def model_and_images(name: str, data: str | None, count: int, seed: int = 0) -> tuple[nn.Module, Tensor]:
     """A model and images for it; where the data set has fewer, the rest are mirrored and shifted ones."""
     model = load_model(name)
     found = load_dataset(data or default_data(model.spec), limit=count, seed=seed, spec=model.spec, max_box_share=None)
