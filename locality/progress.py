@@ -6,8 +6,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 SECONDS_BETWEEN_LINES = 10.0
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was done when."""
+
+    at: float  # seconds of a clock that never goes back
+    done: int
+    total: int | None
 
 
 @contextmanager
@@ -36,37 +46,59 @@ def _bar(title: str, unit: str) -> Iterator[Callable[[int, int | None], None]]:
     )
     from rich.text import Text
 
-    class Rate(ProgressColumn):
+    reports: list[Report] = []  # the first and the last
+
+    class Pace(ProgressColumn):
+        """rich's own columns forget what is older than 30 seconds; a unit of work may take minutes."""
+
         def render(self, task: Task) -> Text:
-            speed = task.finished_speed or task.speed
-            return Text("" if not speed else rate_text(speed))
+            return Text(pace_text(reports[0], reports[-1], time.monotonic()) if reports else "")
 
     counts = (
-        [DownloadColumn(), TransferSpeedColumn()] if unit == "bytes" else [MofNCompleteColumn(), TextColumn(unit), Rate()]
+        [DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()]
+        if unit == "bytes"
+        else [MofNCompleteColumn(), TextColumn(unit), Pace()]
     )
-    columns = [TextColumn("{task.description}"), BarColumn(), *counts, TimeRemainingColumn()]
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    with Progress(TextColumn("{task.description}"), BarColumn(20), *counts, console=Console(stderr=True)) as bar:
         task = bar.add_task(title, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+        def report(done: int, total: int | None) -> None:
+            reports[1:] = [Report(time.monotonic(), done, total)]
+            bar.update(task, completed=done, total=total)
+
+        yield report
 
 
 def _lines(title: str, unit: str) -> Callable[[int, int | None], None]:
-    first: tuple[float, int] | None = None  # when the first report came, and what was done by then
+    first: Report | None = None
     last = time.monotonic()
 
     def report(done: int, total: int | None) -> None:
         nonlocal first, last
-        now = time.monotonic()
-        first = first or (now, done)
-        if now - last >= SECONDS_BETWEEN_LINES:
-            last = now
-            rate = (done - first[1]) / (now - first[0]) if now > first[0] else 0.0
-            left = (
-                f", {rate_text(rate)}, {time_text((total - done) / rate)} left" if total and rate and unit != "bytes" else ""
-            )
-            print(f"{title}: {done:,}{f' of {total:,}' if total else ''} {unit}{left}", file=sys.stderr, flush=True)
+        now = Report(time.monotonic(), done, total)
+        first = first or now
+        if now.at - last >= SECONDS_BETWEEN_LINES:
+            last = now.at
+            pace = "" if unit == "bytes" else pace_text(first, now, now.at)
+            count = f"{done:,}{f' of {total:,}' if total else ''} {unit}"
+            print(f"{title}: {count}{pace and f', {pace}'}", file=sys.stderr, flush=True)
 
     return report
+
+
+def pace_text(first: Report, last: Report, now: float) -> str:
+    """The rate between two reports and, at this moment, the time left; empty where nothing was done between them.
+
+    >>> pace_text(Report(0, 0, 10), Report(120, 2, 10), 130)
+    '1.0 a minute, 7:50 left'
+    """
+    if last.at <= first.at or last.done <= first.done:
+        return ""
+    rate = (last.done - first.done) / (last.at - first.at)
+    if last.total is None or last.done >= last.total:
+        return rate_text(rate)
+    left = (last.total - last.done) / rate - (now - last.at)
+    return f"{rate_text(rate)}, {time_text(max(0.0, left))} left"
 
 
 def rate_text(rate: float) -> str:

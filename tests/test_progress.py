@@ -1,0 +1,64 @@
+"""Progress on a terminal and elsewhere, by a clock that the test moves."""
+
+import io
+import re
+import sys
+import time
+
+import pytest
+
+from locality.progress import Report, pace_text, progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_units_of_a_minute_have_a_rate_and_a_time_left_on_a_terminal(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    with progress("similarity") as report:
+        report(0, 3000)
+        for done in (16, 32):
+            clock[0] += 64
+            report(done, 3000)
+        clock[0] += 60
+    text = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", terminal.getvalue())
+    # 2,968 images, less the minute that went by since the last report.
+    assert text.splitlines()[-1].endswith("32/3000 images 15.0 a minute, 3:16:52 left")
+
+
+def test_lines_elsewhere(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+    with progress("similarity") as report:
+        report(0, 3000)
+        clock[0] += 64
+        report(16, 3000)
+        clock[0] += 1  # too soon for another line
+        report(17, 3000)
+    assert capsys.readouterr().err == "similarity: 16 of 3,000 images, 15.0 a minute, 3:18:56 left\n"
+
+
+@pytest.mark.parametrize(
+    ("last", "now", "text"),
+    [
+        (Report(0, 5, 10), 0, ""),
+        (Report(10, 5, 10), 10, ""),  # the first report may be of what an earlier run had done
+        (Report(10, 7, None), 10, "12.0 a minute"),
+        (Report(10, 10, 10), 10, "30.0 a minute"),
+        (Report(10, 9, 10), 100, "24.0 a minute, 0:00 left"),
+    ],
+)
+def test_pace_is_that_since_the_first_report(last: Report, now: float, text: str) -> None:
+    assert pace_text(Report(0, 5, 10), last, now) == text
