@@ -50,8 +50,6 @@ def bench(
         machine = machine_here(engine, processes, threads, device, address, gpus)
         try:
             draft = with_images(draft_suite(suite, download), data, boxes, limit)
-            if draft.suite is None:
-                raise SuiteError(draft.name, draft.problems)
             with progress("opening models", "models") as report:
                 plan = make_plan(draft.suite, draft.problems, machine.device, download, report)
         except SuiteError as error:

@@ -10,6 +10,7 @@ from typing import Any
 from locality.robustness.batch_store import model_fingerprint
 from locality.runner.results import MODEL_COLUMNS
 from locality.runner.suite import ModelChoice, Suite
+from locality.runner.suite_parts import trained
 from locality.types import ModelSpec
 from locality.zoo.catalog import entries
 from locality.zoo.load import load_model
@@ -43,14 +44,13 @@ class PlannedModel:
 def described(choice: ModelChoice, model: PixelModel, data: str) -> PlannedModel:
     """What the suite says about the model, else what the catalog does."""
     entry = entries().get(choice.source)
-    known = ("unknown", None, None) if entry is None else (entry.training, entry.norm, entry.epsilon)
-    training, norm, epsilon = known
+    norm, epsilon = (None, None) if entry is None else (entry.norm, entry.epsilon)
     return PlannedModel(
         choice=choice,
         spec=model.spec,
         data=data,
         family=choice.family or family_of(choice.source if entry else choice.name),
-        training=choice.training or training.lower().replace(" ", "_"),
+        training=trained(choice),
         norm=choice.norm or norm,
         epsilon=epsilon if choice.epsilon is None else choice.epsilon,
         weights_sha256=weights_hash(model),

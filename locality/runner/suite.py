@@ -18,7 +18,7 @@ from locality.robustness.era import check_request
 from locality.runner.evaluate import Settings
 from locality.runner.suite_parts import DataChoice as DataChoice
 from locality.runner.suite_parts import ModelChoice as ModelChoice
-from locality.runner.suite_parts import RobustPart
+from locality.runner.suite_parts import RobustPart, trained
 from locality.runner.suite_parts import Suite as Suite
 from locality.runner.typed_table import typed_table
 from locality.shipped import PACKAGE, ROOMS, shipped
@@ -34,6 +34,8 @@ RESERVED = {
     "seed": "say `data.seed`",
     "split": "a suite measures the evaluation split",
 }
+
+NO_MODELS = "`models` must name at least one model: `locality models` lists them"
 
 
 class SuiteError(ValueError):
@@ -53,7 +55,7 @@ class Draft:
     """A suite as far as it could be read, and what is wrong with it."""
 
     name: str
-    suite: Suite | None
+    suite: Suite  # with defaults in place of what is wrong
     problems: tuple[str, ...]
 
 
@@ -65,7 +67,7 @@ def read_suite(path: str | Path) -> Suite:
     ValueError: `suite` must be a TOML file or one of demo, paper, similarity, tiny, zoo, got 'no such suite'
     """
     draft = draft_suite(path)
-    if draft.problems or draft.suite is None:
+    if draft.problems:
         raise SuiteError(draft.name, draft.problems)
     return draft.suite
 
@@ -84,9 +86,11 @@ def draft_suite(path: str | Path, download: bool = False) -> Draft:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
         raise SuiteError(str(path), [f"`{found}` is not a TOML file: {problem}"]) from None
     problems: list[str] = []
-    suite: Suite | None = typed_table(Suite, _written_out(table, found.stem), found.name, problems)
-    if suite is not None:
-        problems += problems_of(suite, download)
+    # Without models or with a wrong name, the rest is checked all the same.
+    full = _written_out(table, found.stem)
+    suite: Suite = typed_table(Suite, full, found.name, problems, {"name": found.stem, "models": ()})
+    told = not isinstance(full.get("models"), list)
+    problems += [problem for problem in problems_of(suite, download) if not (told and problem == NO_MODELS)]
     return Draft(found.name, suite, tuple(dict.fromkeys(problems)))
 
 
@@ -104,7 +108,9 @@ def problems_of(suite: Suite, download: bool = False) -> list[str]:
         problems.append(f"`name` must be good for a folder's name, got {suite.name!r}")
     names = [choice.name for choice in suite.models]
     if not names:
-        problems.append("`models` must name at least one model: `locality models` lists them")
+        problems.append(NO_MODELS)
+    if "" in names:
+        problems.append("`models` must give every model a name, got an empty one: results show it")
     problems += [f"`models` names {name!r} twice: give one of them another name" for name in _repeated(names)]
     problems += [problem for choice in suite.models for problem in _model_problems(choice, download)]
     if not suite.methods:
@@ -140,9 +146,11 @@ def problems_of(suite: Suite, download: bool = False) -> list[str]:
     ):
         named += [(f"{key}.models", name) for name in models]
     problems += [
-        f"`{key}` must name models of the suite, got {name!r}" for key, name in dict.fromkeys(named) if name not in names
+        f"`{key}` must name models of the suite, got {name!r}"
+        for key, name in dict.fromkeys(named)
+        if names and name not in names
     ]
-    return problems
+    return problems + _pair_problems(suite)
 
 
 def _number_problems(suite: Suite) -> list[str]:
@@ -186,7 +194,7 @@ def option_problems(choice: DataChoice) -> list[str]:
 
 def with_images(draft: Draft, data: str | None = None, boxes: str | Path | None = None, limit: int | None = None) -> Draft:
     """The draft with other images, other boxes or fewer images than its suite says; None leaves what it says."""
-    if draft.suite is None or (data is None and boxes is None and limit is None):
+    if data is None and boxes is None and limit is None:
         return draft
     choice = draft.suite.data
     given = tuple(pair for pair in choice.options if boxes is None or pair[0] != "boxes")
@@ -255,6 +263,20 @@ def _model_problems(choice: ModelChoice, download: bool) -> list[str]:
     if Path(source).suffix in CHECKPOINT_SUFFIXES or "/" in source:
         return [] if Path(source).expanduser().is_file() else [f"`{source}` is no file: which checkpoint is {choice.name}?"]
     return [unknown_name(source, list(known))]
+
+
+def _pair_problems(suite: Suite) -> list[str]:
+    """Tables and figures set robust models beside standard ones; another pair would be passed over without a word."""
+    choices = {choice.name: choice for choice in suite.models}
+    problems = []
+    for name, _ in suite.pairs:
+        training = trained(choices[name]) if name in choices else "at"
+        if training in ("standard", "random", "unknown"):
+            problems.append(
+                f"`pairs` must set robust models beside standard ones, got {name!r} of {training} training: "
+                'say how it was trained, {name = …, training = "at"}'
+            )
+    return problems
 
 
 def _repeated_attacks(parts: Sequence[RobustPart]) -> list[str]:

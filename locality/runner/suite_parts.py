@@ -10,6 +10,7 @@ from locality.robustness.attacks import Norm
 from locality.runner.evaluate import METHODS, Settings
 from locality.scores.features import Channels
 from locality.types import Region
+from locality.zoo.catalog import entries
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -117,3 +118,13 @@ class Suite:
         return Settings(
             self.methods, None if self.search == "none" else self.search, self.target, self.channels, self.rho, self.seed
         )
+
+
+def trained(choice: ModelChoice) -> str:
+    """What the suite says about the model's training, else what the catalog does.
+
+    >>> trained(ModelChoice("shapes_cnn_robust")), trained(ModelChoice("ours", "ours.safetensors"))
+    ('at', 'unknown')
+    """
+    entry = entries().get(choice.source)
+    return choice.training or ("unknown" if entry is None else entry.training.lower().replace(" ", "_"))

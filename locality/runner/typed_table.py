@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from fractions import Fraction
-from types import NoneType, UnionType
+from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 BAD = object()  # in place of a value that a problem was told about
 
 
-def typed_table(kind: Any, table: dict[str, Any], where: str, problems: list[str]) -> Any:
-    """`kind` made of the table; what is wrong goes to `problems` and falls back to the field's default.
+def typed_table(
+    kind: Any, table: dict[str, Any], where: str, problems: list[str], instead: Mapping[str, Any] = MappingProxyType({})
+) -> Any:
+    """`kind` made of the table; what is wrong goes to `problems` and falls back to the field's default or to `instead`.
 
-    None where a field without a default is missing or wrong. Numbers may be fractions in quotes, "4/255".
+    None where a field without either is missing or wrong. Numbers may be fractions in quotes, "4/255".
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
@@ -39,7 +42,7 @@ def typed_table(kind: Any, table: dict[str, Any], where: str, problems: list[str
             found[key] = typed
     missing = [name for name, entry in known.items() if name not in found and not _has_default(entry)]
     problems += [f"`{where}` must have the key {name!r}" for name in missing if name not in table]
-    return None if missing else kind(**found)
+    return None if set(missing) - set(instead) else kind(**{name: instead[name] for name in missing} | found)
 
 
 def _has_default(entry: Field[Any]) -> bool:
@@ -69,7 +72,8 @@ def _value(kind: Any, value: Any, where: str, problems: list[str]) -> Any:
                 _value(one, part, f"{where}[{place}]", problems)
                 for place, (one, part) in enumerate(zip(kinds, value, strict=True))
             ]
-            return tuple(part for part in parts if part is not BAD)
+            good = tuple(part for part in parts if part is not BAD)
+            return good if options[-1] is Ellipsis or len(good) == len(parts) else BAD
         expected = "a list" if options[-1] is Ellipsis else f"a list of {len(options)}"
     elif kind is float:
         number = _number(value)

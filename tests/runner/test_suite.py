@@ -34,7 +34,7 @@ def test_short_forms_and_defaults(tmp_path: Path) -> None:
     suite = read_suite(
         written(
             tmp_path,
-            GOOD + 'robust = { epsilon = "8/255", limit = 2 }\npairs = { "suite_models:steady" = "suite_models:steady" }',
+            GOOD + 'robust = { epsilon = "8/255", limit = 2 }',
         )
     )
     assert suite.name == "mine"
@@ -42,7 +42,6 @@ def test_short_forms_and_defaults(tmp_path: Path) -> None:
     assert (suite.data.limit, suite.data.options, suite.data.max_box_share) == (4, (("count", 20),), 0.8)
     assert [attack.epsilon for attack in suite.robust] == [8 / 255]
     assert suite.robust[0].attack == "paper"
-    assert suite.pairs == (("suite_models:steady", "suite_models:steady"),)
     assert (suite.methods, suite.search, suite.seed, suite.gallery, suite.sanity) == (
         ("SM", "IG", "BIG"),
         "fast",
@@ -103,6 +102,10 @@ def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
         ("models = ", "is not a TOML file"),
         ("methods = ['SM']", "must have the key 'models'"),
         ("models = []", "`models` must name at least one"),
+        (
+            'models = [{ name = "", load = "suite_models:steady" }]',
+            "`models` must give every model a name, got an empty one",
+        ),
         (GOOD + "methods = []", "`methods` must name at least one"),
         (GOOD + 'name = "a/b"', "`name` must be good for a folder's name"),
         (GOOD + "gallery = -1", "`gallery` must be a number of images"),
@@ -134,7 +137,6 @@ def test_what_would_spoil_a_run_is_told_before_it(tmp_path: Path) -> None:
         robust = [{ attack = "pgd20" }, { attack = "cw20" }, { attack = "pgd20", limit = 3 }]
     """
     draft = draft_suite(written(tmp_path, text))
-    assert draft.suite is not None
     with pytest.raises(SuiteError) as caught:
         make_plan(draft.suite, draft.problems)
     assert caught.value.problems == (
@@ -162,7 +164,6 @@ def test_other_images_on_the_command_line(tmp_path: Path) -> None:
     assert [problem for problem in draft.problems if problem.startswith("`data.name`")]
     assert with_images(draft) is draft
     other = with_images(draft, "imagenet:/a", tmp_path, 3)
-    assert other.suite is not None
     assert other.suite.data == DataChoice("imagenet:/a", limit=3, options=(("boxes", str(tmp_path)),))
     assert other.problems == ()
     assert [problem for problem in with_images(draft, limit=0).problems if problem.startswith("`data.limit`")]
@@ -177,7 +178,6 @@ def test_unknown_suite_lists_the_known_ones() -> None:
 def test_suites_that_ship(name: str) -> None:
     """What may be missing here is weights; names and settings must be right."""
     draft = draft_suite(name)
-    assert draft.suite is not None
     assert draft.suite.name == name == shipped(f"suites/{name}.toml").stem
     assert wrong_names(draft) == []
     for problem in draft.problems:
@@ -188,7 +188,6 @@ def test_suites_that_ship(name: str) -> None:
 
 def wrong_names(draft: Draft) -> list[str]:
     """Models that neither the catalog has nor a recipe makes: the checkpoints of some recipes do not ship yet."""
-    assert draft.suite is not None
     made = {path.stem for path in files("locality.training").joinpath("recipes").iterdir() if path.name.endswith(".toml")}
     return [choice.source for choice in draft.suite.models if choice.source not in {*entries(), *made}]
 
@@ -198,11 +197,33 @@ def test_a_misspelt_model_of_a_suite_is_noticed(tmp_path: Path) -> None:
     assert wrong_names(draft_suite(written(tmp_path, text))) == ["tinny_vitt"]
 
 
+@pytest.mark.parametrize(
+    ("models", "message"),
+    [("", "`mine.toml` must have the key 'models'"), ('models = "vgg16"', "`mine.toml.models` must be a list, got 'vgg16'")],
+)
+def test_the_rest_is_checked_where_models_are_missing_or_wrong(tmp_path: Path, models: str, message: str) -> None:
+    rest = 'name = 3\nmethods = ["IGG"]\nrobust = { attack = "nope" }\npairs = { a = "b" }\n'
+    problems = draft_suite(written(tmp_path, rest + models)).problems
+    assert len(problems) == 4
+    for part in (message, "`mine.toml.name` must be a text, got 3", "got 'nope'", "got 'IGG': did you mean IG?"):
+        assert [problem for problem in problems if part in problem], part
+
+
+def test_a_pair_that_would_be_passed_over_is_refused(tmp_path: Path) -> None:
+    def paired(training: str) -> tuple[str, ...]:
+        ours = f'{{ name = "ours", load = "suite_models:steady"{training} }}'
+        return draft_suite(written(tmp_path, f'models = ["shapes_cnn", {ours}]\npairs = {{ ours = "shapes_cnn" }}')).problems
+
+    assert paired(', training = "at"') == ()
+    for training, word in (("", "unknown"), (', training = "standard"', "standard"), (', training = "random"', "random")):
+        (problem,) = paired(training)
+        assert problem.startswith(f"`pairs` must set robust models beside standard ones, got 'ours' of {word} training: say")
+
+
 def test_the_plan_tells_what_only_opening_shows(tmp_path: Path) -> None:
     models = '["vgg16", "suite_models:nobody", "suite_models:broken", "suite_models:steady"]'
     text = f'models = {models}\ndata = "imagenet:/nowhere"'
     draft = draft_suite(written(tmp_path, text))
-    assert draft.suite is not None
     with pytest.raises(SuiteError) as caught:
         make_plan(draft.suite, draft.problems)
     problems = caught.value.problems
