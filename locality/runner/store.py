@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -25,11 +25,21 @@ from numpy.typing import NDArray
 from locality.runner.model_table import model_rows
 from locality.runner.plan import Plan, Task
 from locality.runner.results import TABLES, GalleryImage, Results
-from locality.runner.table_files import STORED, arrow_table, frame_of, read_parquet, schema_of, write_parquet, write_whole
+from locality.runner.table_files import (
+    STORED,
+    arrow_table,
+    frame_of,
+    is_table,
+    read_parquet,
+    schema_of,
+    write_parquet,
+    write_whole,
+)
 from locality.runner.unit import Measured
 
 State = Literal["finished", "with faults", "missing"]
 FORMAT = 1
+PLAN_KEYS = ("suite", "device", "versions", "models", "data", "units")
 
 
 @dataclass(frozen=True)
@@ -74,13 +84,14 @@ class Store:
         return "with faults" if told["faults"] else "finished"
 
     def told(self, key: str) -> dict[str, Any] | None:
-        """What stands in the unit's KEY.json, or None where it is not complete."""
+        """What stands in the unit's KEY.json, or None where it or a table is incomplete or damaged."""
         try:
             told = json.loads((self.units / f"{key}.json").read_text(encoding="utf-8"))
             sizes = {name: self.table_path(key, name).stat().st_size for name in told["tables"]}
         except (OSError, ValueError, TypeError, KeyError):
             return None
-        return told if sizes == told["tables"] else None
+        whole = sizes == told["tables"] and all(is_table(self.table_path(key, name)) for name in sizes)
+        return told if whole else None
 
     def table_path(self, key: str, name: str) -> Path:
         return self.units / f"{key}.{name}.parquet"
@@ -127,7 +138,7 @@ class Store:
 
         Gives what a person wants to hear of: the faults, and the notes.
         """
-        plan = read_json(self.folder / "plan.json")
+        plan = read_json(self.folder / "plan.json", PLAN_KEYS)
         there = self.there(plan)
         folder = self.folder / "tables"
         folder.mkdir(exist_ok=True)
@@ -190,7 +201,7 @@ def read_results(folder: str | Path) -> Results:
     place = Path(folder)
     store = Store(place)
     if (place / "plan.json").is_file() and store.units.is_dir():
-        plan = read_json(place / "plan.json")
+        plan = read_json(place / "plan.json", PLAN_KEYS)
         there = store.there(plan)
         about = _about(plan, there)
         found = {
@@ -200,7 +211,7 @@ def read_results(folder: str | Path) -> Results:
         tables = next((one for one in (place / "tables", place) if (one / "results.json").is_file()), None)
         if tables is None:
             raise ValueError(f"`{folder}` holds no results: pass the folder that `locality bench SUITE --out` wrote")
-        about = read_json(tables / "results.json")
+        about = read_json(tables / "results.json", ("name", "provenance"))
         paths = {name: tables / f"{name}.parquet" for name in STORED}
         found = {
             name: read_parquet(name, path) if path.is_file() else schema_of(name).empty_table()
@@ -257,9 +268,21 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
     write_whole(path, lambda unfinished: unfinished.write_text(text + "\n", encoding="utf-8"))
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """What a file of ours holds, if it is of this version."""
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+def read_json(path: Path, keys: Sequence[str]) -> dict[str, Any]:
+    """What a file of ours holds, if it is of this version and has these keys."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # of JSON, or of UTF-8
+        raise _damaged(path, str(error)) from error
+    if not isinstance(found, dict):
+        raise _damaged(path, "not a table")
     if found.get("format", FORMAT) != FORMAT:
         raise ValueError(f"`{path}` is of another version of locality: run the suite again")
+    missing = [key for key in keys if key not in found]
+    if missing:
+        raise _damaged(path, f"without {', '.join(missing)}")
     return found
+
+
+def _damaged(path: Path, reason: str) -> ValueError:
+    return ValueError(f"`{path}` is damaged ({reason}): run the suite again; units that are finished are kept")

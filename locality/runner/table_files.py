@@ -67,7 +67,20 @@ def arrow_table(name: str, frame: pd.DataFrame) -> pa.Table:
 
 def read_parquet(name: str, path: Path) -> pa.Table:
     """A table that `write_parquet` wrote."""
-    return pq.read_table(path, schema=schema_of(name))
+    try:
+        return pq.read_table(path, schema=schema_of(name))
+    except (pa.ArrowException, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"`{path}` is damaged ({reason}): delete it and run the suite again") from error
+
+
+def is_table(path: Path) -> bool:
+    """Whether the file ends as Parquet files do, with a description of what is before it: a look, not a reading."""
+    try:
+        pq.read_metadata(path)
+    except (pa.ArrowException, OSError):
+        return False
+    return True
 
 
 def frame_of(name: str, table: pa.Table) -> pd.DataFrame:

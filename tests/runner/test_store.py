@@ -174,12 +174,43 @@ def test_finished_means_complete(tmp_path: Path, plan: Plan, measured: dict[str,
         assert store.state(unit.key) == "missing"
         table.unlink()
         assert store.state(unit.key) == "missing"
+        for damaged in (bytes(len(whole)), whole[:-20] + bytes(20)):
+            table.write_bytes(damaged)  # as long as it should be
+            assert store.state(unit.key) == "missing"
         table.write_bytes(whole)
         assert store.state(unit.key) == "finished"
         (store.units / f"{unit.key}.json").write_text('{"tables": ')
         assert store.state(unit.key) == "missing"
         store.save(plan.task(unit, 1), replace(measured[unit.key], faults=(("a", "bad"),)))
         assert store.state(unit.key) == "with faults"
+
+
+def test_a_damaged_unit_is_measured_again(tmp_path: Path) -> None:
+    suite = Suite("short", EVERYTHING.models[:1], EVERYTHING.data, ("SM",), block=2)
+    run_suite(suite, tmp_path, HERE)
+    before = contents(tmp_path)
+    shard = sorted((tmp_path / "units").glob("*.rows.parquet"))[0]
+    shard.write_bytes(bytes(shard.stat().st_size))
+    assert read_results(tmp_path).provenance["units"] == {"planned": 2, "finished": 1, "with faults": 0}
+    assert run_suite(suite, tmp_path, HERE).kept == 1
+    assert contents(tmp_path) == before
+
+
+def test_damaged_files_are_named_with_what_to_do(tmp_path: Path, plan: Plan, measured: dict[str, Measured]) -> None:
+    store = filled(tmp_path, plan, measured, 0)
+    for text, reason in (("", "Expecting value"), ("[]", "not a table"), ("{}", "without suite, device")):
+        (tmp_path / "plan.json").write_text(text)
+        with pytest.raises(ValueError, match=rf"plan.json` is damaged \({reason}.*\): run the suite again"):
+            read_results(tmp_path)
+    (tmp_path / "tables/results.json").write_bytes(b"\xff")
+    with pytest.raises(ValueError, match=r"results.json` is damaged \(.*\): run the suite again"):
+        read_results(tmp_path / "tables")
+    store.write_plan(plan)
+    shard = store.table_path(plan.units[0].key, "rows")
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:4] + bytes(300) + whole[304:])  # pages, which only reading shows
+    with pytest.raises(ValueError, match=r"rows.parquet` is damaged \(.*\): delete it and run the suite again"):
+        read_results(tmp_path)
 
 
 def test_files_are_whole_or_absent(tmp_path: Path) -> None:
