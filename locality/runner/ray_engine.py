@@ -7,6 +7,8 @@ so instead of measuring. Tables travel back to the driver, which alone writes: n
 from __future__ import annotations
 
 import os
+import re
+import socket
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -17,6 +19,7 @@ from locality.runner.plan import Task
 from locality.runner.unit import Measured, measure, smaller, unit_ids
 
 RETRIES = 3  # of a unit whose worker or machine died, by Ray itself
+REACHED_WITHIN = 5.0  # seconds in which a cluster's head must answer; Ray itself would wait for minutes
 QUEUED = 2  # units in flight for each that can run: the next one waits where it will run
 
 
@@ -60,10 +63,25 @@ def _start(ray: Any, address: str | None, processes: int | None, threads: int) -
         options["address"] = address
     else:
         options |= {"include_dashboard": False, "num_cpus": None if processes is None else processes * threads}
+    _check_address(address)
     try:
         ray.init(**options)
     except ConnectionError as error:
         raise ValueError(f"`--address` must be that of a running Ray cluster, got {address!r}: {error}") from error
+
+
+def _check_address(address: str | None) -> None:
+    """Raise if nothing answers at host:port or ray://host:port; other forms, such as "auto", are Ray's to judge."""
+    found = re.fullmatch(r"(?:ray://)?\[?([^/\]]+?)\]?:(\d+)", address or "")
+    if found is None:
+        return
+    try:
+        socket.create_connection((found[1], int(found[2])), REACHED_WITHIN).close()
+    except (OSError, OverflowError, UnicodeError) as error:
+        raise ValueError(
+            f"`--address` must be that of a running Ray cluster, got {address!r}, where nothing answers ({error}): "
+            "start one there with `ray start --head`, or leave it out"
+        ) from error
 
 
 def _check_size(ray: Any, threads: int, gpus: float) -> None:

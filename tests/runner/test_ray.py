@@ -1,7 +1,9 @@
 """The Ray engine on a real cluster of two workers, one of which is killed while it works."""
 
+import socket
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -36,6 +38,9 @@ class SmallCluster:
     def cluster_resources(self) -> dict[str, float]:
         return {"CPU": 2.0}
 
+    def remote(self, **_: object) -> Callable[[object], object]:
+        return lambda function: function
+
     def shutdown(self) -> None:
         self.running = False
 
@@ -53,6 +58,25 @@ def test_what_would_wait_for_ever_is_refused(asked: dict[str, float], message: s
     with pytest.raises(ValueError, match=message):
         list(run_on_ray([], **asked))  # type: ignore[arg-type]
     assert not cluster.running
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:{}", "ray://127.0.0.1:{}", "[::1]:{}", "127.0.0.1:99999"])
+def test_an_address_where_nothing_answers_is_told_at_once(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]  # bound, but nobody listens
+        cluster = SmallCluster()
+        monkeypatch.setitem(__import__("sys").modules, "ray", cluster)
+        with pytest.raises(ValueError, match=r"`--address` must be that of a running Ray cluster, got .* nothing answers"):
+            list(run_on_ray([], address.format(port)))
+        assert not cluster.running
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:{}", "auto"])
+def test_other_addresses_are_left_to_ray(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "ray", SmallCluster())
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert list(run_on_ray([], address.format(server.getsockname()[1]))) == []
 
 
 def contents(folder: Path) -> dict[str, bytes]:
