@@ -27,6 +27,15 @@ class Hungry(Little):
         return super().forward(images)
 
 
+class Stuck(Little):
+    """Opens, predicts, and fails as soon as a gradient is asked for."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        if images.requires_grad:
+            raise RuntimeError("it is stuck")
+        return super().forward(images)
+
+
 class Picky(Little):
     """Gives `nan` for images whose first pixel is bright."""
 
@@ -51,6 +60,10 @@ def other() -> PixelModel:
 
 def hungry() -> PixelModel:
     return _wrapped(Hungry())
+
+
+def stuck() -> PixelModel:
+    return _wrapped(Stuck())
 
 
 def picky() -> PixelModel:

@@ -16,15 +16,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from locality.runner.estimate import Estimate
-    from locality.runner.plan import Plan
+    from locality.runner.plan import Plan, Unit
     from locality.runner.run import Machine, Outcome
     from locality.runner.suite import SuiteError
 
 SHOWN_FAULTS = 20
+SHOWN_IDS = 3  # of one fault
 
 
 def bench(
-    suite: Annotated[str, typer.Argument(metavar="SUITE", help="A TOML file, or demo, tiny, similarity, paper.")],
+    suite: Annotated[str, typer.Argument(metavar="SUITE", help="A TOML file, or demo, tiny, similarity, zoo, paper.")],
     out: Annotated[
         Path | None, typer.Option(help="Folder for the results, results/SUITE if not given; resumes there.")
     ] = None,
@@ -50,11 +51,13 @@ def bench(
         machine = machine_here(engine, processes, threads, device, address, gpus)
         try:
             draft = with_images(draft_suite(suite, download), data, boxes, limit)
+            folder = out or Path("results") / draft.suite.name
+            if not dry_run and not draft.problems:
+                options.check_folder(folder)
             with progress("opening models", "models") as report:
                 plan = make_plan(draft.suite, draft.problems, machine.device, download, report)
         except SuiteError as error:
             _refuse(error)
-        folder = out or Path("results") / plan.suite.name
         if dry_run:
             _print_estimate(plan, machine, folder)
             return
@@ -78,7 +81,8 @@ def _refuse(error: SuiteError) -> NoReturn:
 
 def _print_outcome(outcome: Outcome) -> None:
     new = outcome.units - outcome.kept
-    say(f"{outcome.units:,} units, {outcome.kept:,} of them kept and {new:,} measured in {duration(outcome.seconds)}")
+    units = "1 unit" if outcome.units == 1 else f"{outcome.units:,} units"
+    say(f"{units}: {outcome.kept:,} kept, {new:,} measured in {duration(outcome.seconds)}")
     for note in outcome.notes:
         say(f"locality: warning: {note}", error=True)
     if len(outcome.faults):
@@ -90,9 +94,20 @@ def _print_faults(faults: pd.DataFrame) -> None:
     count = "1 unit has" if len(faults) == 1 else f"{len(faults):,} units have"
     say(f"{count} images that could not be measured; the next run tries them again:", error=True)
     for row in faults.head(SHOWN_FAULTS).to_dict("records"):
-        say(f"  - {row['model']}, {row['unit']}: {row['image_ids']}: {row['problem']}", error=True)
+        say(f"  - {row['model']}, {row['unit']}: {_some_ids(row['image_ids'])}: {row['problem']}", error=True)
     if len(faults) > SHOWN_FAULTS:
         say(f"  and {len(faults) - SHOWN_FAULTS:,} more", error=True)
+
+
+def _some_ids(ids: str) -> str:
+    """The first few of them: a unit has up to 64.
+
+    >>> _some_ids("a, b, c, d, e"), _some_ids("a, b, c")
+    ('a, b, c and 2 more', 'a, b, c')
+    """
+    each = ids.split(", ")
+    more = len(each) - SHOWN_IDS
+    return ids if more <= 0 else f"{', '.join(each[:SHOWN_IDS])} and {more} more"
 
 
 def _print_estimate(plan: Plan, machine: Machine, folder: Path) -> None:
@@ -103,20 +118,24 @@ def _print_estimate(plan: Plan, machine: Machine, folder: Path) -> None:
     store = Store(folder)
     left = [unit for unit in plan.units if store.state(unit.key) != "finished"]
     if not left:
-        say(f"all {len(plan.units):,} units are finished: {folder}")
+        count = len(plan.units)
+        say(f"{'the 1 unit is' if count == 1 else f'all {count:,} units are'} finished: {folder}")
         return
     with progress("calibrating", "models and parts") as report:
         found = estimate(plan, machine, left, progress=report)
     _print_parts(plan, found)
     _print_methods(plan, found)
     _print_models(plan, found)
-    say(
-        f"time here: about {duration(found.seconds)} with {found.processes} "
-        f"{'process' if found.processes == 1 else 'processes'} of {machine.threads} "
-        f"{'thread' if machine.threads == 1 else 'threads'} each (calibrated in {duration(found.calibration)})"
-    )
+    known = f"{'at least' if found.failed else 'about'} {duration(found.seconds)}" if found.seconds else "unknown"
+    processes = "1 process" if found.processes == 1 else f"{found.processes} processes"
+    threads = "1 thread" if machine.threads == 1 else f"{machine.threads} threads"
+    say(f"time here: {known} with {processes} of {threads} each (calibrated in {duration(found.calibration)})")
     if any(not speed.images for speed in found.speeds.values()):
-        say("~ from usual numbers of evaluations: a single image would have taken too long to calibrate")
+        say("~ from usual numbers of evaluations: a single image takes too long to calibrate, or cannot be measured")
+    for (model, part), reason in found.failed.items():
+        say(f"locality: warning: {model}, {part} cannot be calibrated and its time is not counted: {reason}", error=True)
+    if found.failed:
+        raise typer.Exit(1)
 
 
 def _print_parts(plan: Plan, found: Estimate) -> None:
@@ -127,7 +146,7 @@ def _print_parts(plan: Plan, found: Estimate) -> None:
         images, work = sum(map(len, units)), found.work_of(units)
         guessed = "~" if any(not speed.images for (_, part), speed in found.speeds.items() if part == name) else ""
         each = [f"{guessed}{value / max(1, images):,.1f}" for value in (work.gradients, work.forwards)]
-        seconds = duration(found.seconds_of(units))
+        seconds = _seconds(found, units)
         rows.append(
             (name, f"{planned:,}", f"{planned - len(units):,}", f"{images:,}", *each, f"{work.gradients:,.0f}", seconds)
         )
@@ -166,8 +185,16 @@ def _print_models(plan: Plan, found: Estimate) -> None:
         units = [unit for unit in found.left if unit.model == model.name]
         images = max((unit.last for unit in plan.units if unit.model == model.name), default=0)
         work = found.work_of(units)
-        rows.append((model.name, model.data, f"{images:,}", f"{work.gradients:,.0f}", duration(found.seconds_of(units))))
+        rows.append((model.name, model.data, f"{images:,}", f"{work.gradients:,.0f}", _seconds(found, units)))
     print_table(["model", "data", "images", "gradients", "time of one process"], rows)
+
+
+def _seconds(found: Estimate, units: Sequence[Unit]) -> str:
+    """Time of one process for these units, as far as it is known."""
+    unknown = [(unit.model, unit.part) in found.failed for unit in units]
+    if units and all(unknown):
+        return "unknown"
+    return f"{'more than ' if any(unknown) else ''}{duration(found.seconds_of(units))}"
 
 
 def duration(seconds: float) -> str:

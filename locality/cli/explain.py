@@ -34,6 +34,7 @@ def explain(
         )
     if out is not None and out.suffix.lower() not in (".png", ".pdf", ".svg"):
         raise ValueError(f"`--out` must end in .png, .pdf or .svg, got {out}")
+    options.check_file(out)
     with warnings_as_lines():
         from locality.report.explanation import explain_image
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -60,12 +61,29 @@ def loaded_data(
 
 
 def check_folder(out: Path | None) -> None:
-    """Raise if `--out` cannot become a folder: better said before the work than after it."""
+    """Raise if `--out` cannot become a folder to write to: better said before the work than after it."""
     if out is None:
         return
     nearest = next(place for place in (out, *out.parents) if place.exists() or place.is_symlink())
     if not nearest.is_dir():
         raise ValueError(f"`--out` must be a folder, got `{out}`, but `{nearest}` is none: name another place")
+    try:  # what a folder allows is shown by doing it: root may do anything, but not in /proc
+        with tempfile.TemporaryDirectory(prefix=".locality-", dir=nearest):
+            pass
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ValueError(
+            f"`--out` must be a folder that can be written, got `{out}` ({reason}): name another place"
+        ) from None
+
+
+def check_file(out: Path | None) -> None:
+    """Raise if `--out` cannot become a file."""
+    if out is None:
+        return
+    if out.is_dir():
+        raise ValueError(f"`--out` must be a file to write, got the folder `{out}`: name a file in it")
+    check_folder(out.parent)
 
 
 def method_names(text: str) -> list[str]:

@@ -77,11 +77,15 @@ class Speed:
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """A plan's cost. `left` are the units that no earlier run has finished."""
+    """A plan's cost. `left` are the units that no earlier run has finished.
+
+    What is in `failed` could not be measured: its evaluations are nominal, and its time is not in the sums.
+    """
 
     plan: Plan
     left: tuple[Unit, ...]
     speeds: dict[tuple[str, str], Speed]  # (model, part)
+    failed: dict[tuple[str, str], str]  # (model, part) ↦ why
     processes: int
     seconds: float  # until the last unit is finished
     calibration: float  # seconds
@@ -149,15 +153,21 @@ def estimate(
     copies = math.ceil(processes / max(1, len(first)))
     tasks = [plan.task(unit, machine.threads) for unit in first.values() for _ in range(copies)]
     found: dict[tuple[str, str], list[Speed]] = {}
+    faults: dict[tuple[str, str], str] = {}
     work = Calibration(budget)
     for done, (task, speed) in enumerate(run_locally(tasks, machine.processes, machine.threads, machine.devices, work), 1):
         progress(done, len(tasks))
-        if not isinstance(speed, Speed):
-            raise ValueError(f"{task.unit.model} cannot be calibrated: {speed.faults[0][1]}")
-        found.setdefault((task.unit.model, task.unit.part), []).append(speed)
+        key = task.unit.model, task.unit.part
+        if isinstance(speed, Speed):
+            found.setdefault(key, []).append(speed)
+        else:
+            faults[key] = speed.faults[0][1]
     speeds = {key: replace(several[0], seconds=_mean(several)) for key, several in found.items()}
+    # The run would list what fails and go on; so does its estimate.
+    failed = {key: reason for key, reason in faults.items() if key not in speeds}
+    speeds |= {key: Speed(nominal_work(plan.suite, plan.parts[key[1]]), 0.0, 0, 0.0) for key in failed}
     seconds = _makespan(left, speeds, min(processes, max(1, len(left))))
-    return Estimate(plan, tuple(left), speeds, processes, seconds, time.perf_counter() - start)
+    return Estimate(plan, tuple(left), speeds, failed, processes, seconds, time.perf_counter() - start)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """`locality bench` as a person types it."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,6 +38,7 @@ def test_help() -> None:
     assert done.exit_code == 0
     for option in ("--out", "--dry-run", "--engine", "--address", "--processes", "--threads", "--gpus"):
         assert option in done.output
+    assert "demo, tiny, similarity, zoo" in " ".join(done.output.replace("│", " ").split())
 
 
 def test_a_run_and_a_second_one(tmp_path: Path, suite: Path) -> None:
@@ -45,10 +47,10 @@ def test_a_run_and_a_second_one(tmp_path: Path, suite: Path) -> None:
     assert done.exit_code == 0, done.output
     assert f"results: {out}" in done.stdout
     units = len(list((out / "units").glob("*.json")))
-    assert f"{units} units, 0 of them kept and {units} measured" in done.stdout
+    assert f"{units} units: 0 kept, {units} measured in" in done.stdout
     assert len(read_results(out).rows) == 4 * 3
     again = locality(suite, "--out", out, "--processes", 0)
-    assert f"{units} units, {units} of them kept and 0 measured" in again.stdout
+    assert f"{units} units: {units} kept, 0 measured in" in again.stdout
     fewer = locality(suite, "--out", out, "--processes", 0, "--limit", 2)
     assert fewer.exit_code == 0
     assert read_results(out).rows["image_id"].nunique() == 2
@@ -123,7 +125,42 @@ def test_a_dry_run_passes_over_what_cannot_be_read(
     for number in range(1, 4):
         (tmp_path / f"{number}.png").write_bytes(b"not a picture")
     done = locality(*words)
-    assert "cannot be calibrated: none of the 4 images of images can be read" in str(done.exception)
+    assert done.exit_code == 1
+    told = "locality: warning: suite_models:steady, locality cannot be calibrated and its time is not counted: "
+    assert told + "none of the 4 images of images can be read" in done.stderr
+    assert "time here: unknown with" in done.stdout
+
+
+def test_a_dry_run_goes_on_where_the_run_would(tmp_path: Path, suite: Path) -> None:
+    suite.write_text(SUITE.replace('["suite_models:steady"]', '["suite_models:stuck", "suite_models:steady"]'))
+    done = locality(suite, "--out", tmp_path / "out", "--processes", 0, "--dry-run")
+    assert done.exit_code == 1
+    assert "suite_models:stuck, locality cannot be calibrated and its time is not counted: RuntimeError: it" in done.stderr
+    rows = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
+    assert rows["suite_models:stuck"].rstrip().endswith("unknown")
+    assert rows["suite_models:steady"].rstrip().endswith(" s")
+    assert "more than" in rows["locality"]
+    assert "time here: at least" in done.stdout
+
+
+def test_one_unit_and_many_ids(tmp_path: Path, suite: Path) -> None:
+    suite.write_text('models = ["suite_models:stuck"]\nmethods = ["SM"]\nsearch = "none"\n')
+    words = [suite, "--data", "shapes", "--limit", 5, "--out", tmp_path / "out", "--processes", 0]
+    done = locality(*words)
+    assert done.exit_code == 1
+    assert "1 unit: 0 kept, 1 measured in" in done.stdout
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("  - ")]
+    assert re.search(r": (shapes-0-\d+, ){2}shapes-0-\d+ and 2 more: ", line), line
+
+
+def test_a_place_that_cannot_be_written_is_told_before_the_work(tmp_path: Path, suite: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for place in ("/proc/nowhere", tmp_path / "file", tmp_path / "file/below"):
+        done = locality(suite, "--out", place)
+        assert isinstance(done.exception, ValueError), done.output
+        assert str(done.exception).startswith("`--out` must be a folder")
+        assert str(place) in str(done.exception)
+    assert "opening models" not in done.stderr
 
 
 def test_bad_options(suite: Path) -> None:

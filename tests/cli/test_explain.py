@@ -56,10 +56,13 @@ def test_a_picture_and_the_same_in_words(photograph: Path, tmp_path: Path, monke
 
 
 def test_mistakes_are_named_before_a_model_is_loaded(photograph: Path, tmp_path: Path) -> None:
+    (tmp_path / "folder.png").mkdir()
     for words, problem in [
         ([tmp_path / "nothing.png"], "which is missing"),
         ([tmp_path], "which is a folder"),
         ([photograph, "--out", tmp_path / "x.gif"], r"`--out` must end in \.png"),
+        ([photograph, "--out", "/proc/nowhere/x.png"], r"`--out` must be a folder that can be written, got `/proc/nowhere`"),
+        ([photograph, "--out", tmp_path / "folder.png"], r"`--out` must be a file to write, got the folder"),
     ]:
         with pytest.raises(ValueError, match=problem):
             run(*words, "--model", "no model of this name")

@@ -4,6 +4,7 @@ import functools
 import itertools
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -62,14 +63,23 @@ def test_parts_cost_what_is_predicted() -> None:
             assert found.forwards == pytest.approx(expected.forwards, abs=2)
 
 
-def test_what_goes_wrong_while_calibrating_is_told_with_its_own_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: object) -> None:
-        raise MemoryError("no room for it")
+def test_what_goes_wrong_while_calibrating_is_told_and_the_rest_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    locality = MEASUREMENTS["locality"]
 
-    plan = make_plan(Suite("cost", (ModelChoice("steady", "suite_models:steady"),), DataChoice("shapes", limit=2), ("SM",)))
-    monkeypatch.setitem(MEASUREMENTS, "locality", fails)
-    with pytest.raises(ValueError, match="steady cannot be calibrated: MemoryError: no room for it"):
-        estimate(plan, Machine(processes=0), plan.units)
+    def fails_for_other(subject: Subject, *given: Any) -> Any:
+        if subject.name == "other":
+            raise MemoryError("no room for it")
+        return locality(subject, *given)
+
+    models = ModelChoice("steady", "suite_models:steady"), ModelChoice("other", "suite_models:other")
+    data = DataChoice("shapes", limit=2, options=(("count", 20),))
+    plan = make_plan(Suite("cost", models, data, ("SM",), search="none"))
+    monkeypatch.setitem(MEASUREMENTS, "locality", fails_for_other)
+    found = estimate(plan, Machine(processes=0), plan.units)
+    assert found.failed == {("other", "locality"): "MemoryError: no room for it"}
+    assert found.speeds["other", "locality"] == Speed(Work(1, 1), 0.0, 0, 0.0)
+    known = found.speeds["steady", "locality"]
+    assert found.seconds == pytest.approx(2 * known.seconds + known.opening)
 
 
 def test_the_last_unit_decides() -> None:
