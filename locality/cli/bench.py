@@ -160,7 +160,7 @@ def _print_parts(plan: Plan, found: Estimate) -> None:
         "gradients",
         "time of one process",
     ]
-    print_table(header, rows)
+    print_table(header, rows, leave_out=["kept", "forwards/image", "gradients/image"])
 
 
 def _print_methods(plan: Plan, found: Estimate) -> None:

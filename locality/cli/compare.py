@@ -72,7 +72,8 @@ def compare(
         table.append(
             (name, *means, _change(scores["f1"]), _change(scores["lift"]), f"{scores['f1'].improved:.0%}", _p(scores["f1"]))
         )
-    print_table(["method", f"F1 {first}", f"F1 {second}", "F1 difference", "lift difference", "higher F1", "p"], table)
+    header = ["method", f"F1 {first}", f"F1 {second}", "F1 difference", "lift difference", "higher F1", "p"]
+    print_table(header, table, leave_out=["higher F1", "p", "lift difference"])
     accuracies = [f"{name} {with_interval(part.accuracy)}" for name, part in zip((first, second), summaries, strict=True)]
     say(f"accuracy: {', '.join(accuracies)}")
     for name, scores in differences.items():

@@ -88,7 +88,7 @@ def _print(found: ModelSummary, blind: Scores) -> None:
         (name, *(with_interval(scores[score]) for score in SCORES), str(scores["f1"].undefined))
         for name, scores in (found.methods | {f"blind: {name}": scores for name, scores in blind.items()}).items()
     ]
-    print_table(["method", *SCORES, "undefined"], rows)
+    print_table(["method", *SCORES, "undefined"], rows, leave_out=["undefined", "precision", "recall"])
     accuracy = found.accuracy
     known = f"accuracy {with_interval(accuracy)}" if accuracy.used else "accuracy undefined: the classes are not the model's"
     say(f"{known}; {found.images:,} images")

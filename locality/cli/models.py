@@ -39,7 +39,7 @@ def table(context: typer.Context) -> None:
         )
         for entry in entries().values()
     ]
-    print_table(header, rows)
+    print_table(header, rows, leave_out=["parameters", "under", "robust %"])
     say("Also: timm:NAME, the path of a checkpoint with --arch, package.module:function. `locality models show NAME`: more.")
 
 
