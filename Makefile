@@ -24,6 +24,7 @@ demo: .venv
 	.venv/bin/locality report demo/results --out demo/report.html
 	.venv/bin/locality explain "$(cat)" --model efficientnet_lite0 --out demo/cat.png
 	.venv/bin/locality compare shapes_cnn shapes_cnn_robust --limit 60
+	@echo "open demo/report.html"
 
 test: .venv
 	.venv/bin/ruff format --check .

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from locality.cli.bench import duration
 from locality.report.table_formats import markdown_text
 from locality.report.tables import TABLES as REPORTED
 from locality.report.words import sentences
@@ -100,6 +101,30 @@ def _budget(norm: str | None, epsilon: float) -> str:
     return f"{255 * epsilon:g}/255" if norm == "linf" else f"{epsilon:g}"
 
 
+def predicted_table() -> str:
+    """What the dry run said of suites, and how long they took."""
+    rows = []
+    for name, row in result("scaling.json").get("predicted", {}).items():
+        images = sorted(set(row["images"].values()))
+        searched = "" if row["search"] == "none" else f" + `{row['search']}`"
+        rows.append(
+            (
+                f"`{name}`",
+                row["models"],
+                " to ".join(f"{count:,}" for count in dict.fromkeys((images[0], images[-1]))),
+                f"{' + '.join(row['methods'])}{searched}",
+                row["processes"],
+                f"{row['load_before']:g}",
+                duration(row["calibration_seconds"]),
+                duration(row["predicted_seconds"]),
+                duration(row["measured_seconds"]),
+                f"{100 * row['error']:+.0f} %",
+            )
+        )
+    titles = ["suite", "models", "images each", "methods", "processes", "load before", "calibration"]
+    return markdown([*titles, "predicted", "measured", "difference"], rows)
+
+
 def suite(name: str, data: str | None = None) -> Results:
     """Committed results of a suite, all or those on one data set."""
     found = read_results(RESULTS / name)
@@ -124,6 +149,7 @@ DOCUMENTS: dict[str, dict[str, Callable[[], str]]] = {
         "twins": reported("twins", "zoo"),
         "similarity": reported("similarity", "similarity"),
     },
+    "docs/scaling.md": {"predicted": predicted_table},
 }
 
 

@@ -18,7 +18,7 @@ def writer() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/reproduction.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/reproduction.md", "docs/scaling.md"])
 def test_tables_are_as_the_results_have_them(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
     assert writer().written(text, writer().DOCUMENTS[name]) == text, "run python bench/documents.py"

@@ -1,9 +1,13 @@
 """What all of ImageNet's validation set costs for the thesis' networks: core-seconds and FLOPs of a gradient, and sums.
 
     python bench/speed/scaling.py [--images 50000] [--out bench/results/scaling.json]
+    python bench/speed/scaling.py --suite similarity [--limit N] [--out bench/results/scaling.json]
 
 Weights do not change the cost, so they are random. Seconds are of the processor (one thread), not of the clock: other
 programs on the machine do not count. `docs/scaling.md` explains the sums.
+
+With --suite, it asks the dry run how long a suite will take here, then runs it from the beginning and compares. These
+seconds are of the clock, so that nothing else should run. What the file of --out holds of the other measurements is kept.
 """
 
 from __future__ import annotations
@@ -12,6 +16,8 @@ import argparse
 import json
 import os
 import platform
+import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -19,10 +25,15 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
+from measuring import about
 from torch.utils.flop_counter import FlopCounterMode
 
 from locality.model_calls import calling
-from locality.runner.estimate import SEARCH_WORK, Work, method_work
+from locality.progress import progress
+from locality.runner.estimate import SEARCH_WORK, Work, estimate, method_work
+from locality.runner.plan import make_plan
+from locality.runner.run import Machine, machine_here, run_suite
+from locality.runner.suite import draft_suite, with_images
 from locality.zoo.architectures import build
 from locality.zoo.catalog import find_entry
 
@@ -68,21 +79,43 @@ def hours(row: dict[str, float], work: Work, images: int) -> tuple[float, float]
     return images * seconds / HOUR, images * flops / GPU_FLOPS / HOUR
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", type=int, default=50_000)
-    parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
+def predicted(suite: str, limit: int | None, machine: Machine) -> dict[str, Any]:
+    """How long the dry run says that a suite will take on this machine, and how long it took."""
+    draft = with_images(draft_suite(suite), limit=limit)
+    plan = make_plan(draft.suite, draft.problems, machine.device)
+    with progress("calibrating", "models and parts") as report:
+        found = estimate(plan, machine, plan.units, progress=report)
+    if found.failed:
+        raise SystemExit(f"not everything can be measured here: {found.failed}")
+    with tempfile.TemporaryDirectory() as folder, progress(plan.suite.name) as report:
+        outcome = run_suite(plan, folder, machine, report)
+    if len(outcome.faults):
+        raise SystemExit(f"{len(outcome.faults)} units have faults, so that the times cannot be compared")
+    return {
+        "models": len(plan.models),
+        "images": {model.name: max(unit.last for unit in plan.units if unit.model == model.name) for model in plan.models},
+        "parts": list(plan.parts),
+        "methods": plan.suite.methods,
+        "search": plan.suite.search,
+        "processes": found.processes,
+        "calibration_seconds": round(found.calibration, 3),
+        "predicted_seconds": round(found.seconds, 3),
+        "measured_seconds": round(outcome.seconds, 3),
+        "error": round(outcome.seconds / found.seconds - 1, 3),
+    }
+
+
+def imagenet(images: int, batch: int) -> dict[str, Any]:
+    """Every network's cost, and the sums."""
     torch.set_num_threads(1)
     works = {search: SEARCH_WORK[search] + method_work(METHODS) + Work(0, 1) for search in ("fast", "paper")}
     rows: dict[str, Any] = {}
     columns = ("s/gradient", "s/forward", "GFLOP", "models", "core-h", "GPU-h")
     print(f"{'network':12s} {' '.join(f'{column:>10s}' for column in columns)}")
     for name, models in NETWORKS.items():
-        row = evaluation(name, given.batch)
+        row = evaluation(name, batch)
         for search, work in works.items():
-            cores, gpus = hours(row, work, given.images)
+            cores, gpus = hours(row, work, images)
             row |= {f"{search}_core_hours": models * cores, f"{search}_gpu_hours": models * gpus}
         rows[name] = {key: float(f"{value:.4g}") for key, value in row.items()} | {"models": models}
         shown = [row["gradient_seconds"], row["forward_seconds"], row["gradient_gflops"], models]
@@ -90,14 +123,33 @@ def main() -> None:
         print(f"{name:12s} {' '.join(f'{value:10.4g}' for value in shown)}", flush=True)
     total = {key: round(sum(row[key] for row in rows.values()), 1) for key in rows["vgg16"] if key.endswith("_hours")}
     for search, work in works.items():
-        count = work.gradients * given.images * sum(NETWORKS.values())
+        count = work.gradients * images * sum(NETWORKS.values())
         cores, gpus = total[f"{search}_core_hours"], total[f"{search}_gpu_hours"]
         print(f"{search}: {work.gradients:g} gradients an image, {count:,.0f} in all: ", end="")
         print(f"{cores:,.0f} core-hours or {gpus:,.1f} GPU-hours")
+    found: dict[str, Any] = {"command": f"python bench/speed/scaling.py --images {images} --batch {batch}"}
+    found |= {"machine": f"{platform.machine()}, one thread", "torch": torch.__version__, "gpu_flops": GPU_FLOPS}
+    return found | {"networks": rows, "total": total}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, default=50_000)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--suite", help="predict and measure this suite instead")
+    parser.add_argument("--limit", type=int, help="of the suite's images")
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    before: dict[str, Any] = json.loads(given.out.read_text()) if given.out is not None and given.out.is_file() else {}
+    if given.suite is None:
+        found = imagenet(given.images, given.batch)
+    else:
+        measured_with = about(sys.argv, ("locality", "torch"))  # before, for the load that others make
+        row = predicted(given.suite, given.limit, machine_here())
+        print(", ".join(f"{key} {row[key]}" for key in ("predicted_seconds", "measured_seconds", "error")))
+        found = {"predicted": before.get("predicted", {}) | {given.suite: measured_with | row}}
     if given.out is not None:
-        about = {"command": f"python bench/speed/scaling.py --images {given.images} --batch {given.batch}"}
-        about |= {"machine": f"{platform.machine()}, one thread", "torch": torch.__version__, "gpu_flops": GPU_FLOPS}
-        given.out.write_text(json.dumps(about | {"networks": rows, "total": total}, indent=2) + "\n")
+        given.out.write_text(json.dumps(before | found, indent=2) + "\n")
 
 
 if __name__ == "__main__":
