@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from locality.attribution import attribute_all, method
 from locality.boundary import SEARCHES, find_boundary
 from locality.data.dataset import ImageDataset, stack
-from locality.model_calls import calling
+from locality.model_calls import calling, model_device
 from locality.progress import progress as progress_bar
 from locality.robustness.outcome import correct
 from locality.scores.features import Channels
@@ -127,7 +127,7 @@ def evaluate(
 
 def explain(model: nn.Module, batch: Batch, settings: Settings) -> Explained:
     """Predictions, boundary points and maps of one batch."""
-    place = next(model.parameters(), torch.empty(0)).device
+    place = model_device(model) or torch.device("cpu")
     images = batch.images.to(place)
     with calling(model, images) as calls:
         predictions = calls.logits(images).argmax(1)
