@@ -178,7 +178,7 @@ def rows_of(explained: Explained, settings: Settings, model_name: str) -> pd.Dat
                 "box_share": batch.masks.float().mean((1, 2, 3)).tolist(),
                 "distance": [float("nan")] * count if edge is None else edge.distance.tolist(),
                 "found": False if edge is None else edge.found.tolist(),
-                "crossed_to": -1 if edge is None else torch.where(edge.found, edge.crossed_to, -1).tolist(),
+                "crossed_to": -1 if edge is None else edge.crossed_to.tolist(),
             }
         )
         tables.append(table)
