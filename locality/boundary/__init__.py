@@ -15,6 +15,7 @@ SEARCHES is a plain dictionary; a search of one's own goes in like any entry, an
 from __future__ import annotations
 
 import difflib
+import inspect
 from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
@@ -188,6 +189,19 @@ def check_search(search: object) -> None:
     near = difflib.get_close_matches(search, SEARCHES, n=1)
     hint = f": did you mean {near[0]!r}?" if near else ""
     raise ValueError(f"`search` must be one of {', '.join(SEARCHES)} or foolbox:NAME, got {search!r}{hint}")
+
+
+def search_options(search: str | Callable[..., Tensor]) -> list[str] | None:
+    """What may follow a search's name as `options`; None where only the search itself knows (Foolbox's, one's own).
+
+    >>> search_options("paper")
+    ['norm', 'labels', 'progress', 'epsilons']
+    """
+    if not isinstance(search, str) or search not in (*LIMITLESS, *L2_ONLY):
+        return None
+    parameters = list(inspect.signature(SEARCHES[search]).parameters.values())[6:]  # after those that every search has
+    own = [parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
+    return ["norm", "labels", "progress", *own]
 
 
 def _search(search: str | Callable[..., Tensor], norm: Norm, bounds: Bounds) -> Callable[..., Tensor]:
