@@ -137,7 +137,7 @@ class Tutorial(nn.Module):
 def test_models_that_flatten_with_view_and_parallel_ones(images: Tensor, channels: int, spread: bool) -> None:
     torch.manual_seed(0)
     inner = Tutorial(channels)
-    model = nn.Sequential(nn.DataParallel(inner)) if spread else inner
+    model = nn.DataParallel(inner) if spread else inner
     images = images[:, :channels].contiguous()
     leaf = images.clone().requires_grad_()
     expected = inner(leaf * 1.0)
