@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import math
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +29,10 @@ Objective = Callable[..., Tensor]  # N×K logits and what goes with them ↦ N n
 CHUNK_PIXELS = {"cpu": 4 * 224 * 224}
 CHUNK_PIXELS_ELSEWHERE = 128 * 224 * 224
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "failed to allocate")
+# What torch says to `.view` where channels-last memory does not allow it.
+NEEDS_CONTIGUOUS = "view size is not compatible"
+# Packages between the caller's line and ours: a warning about the caller's model points to none of them.
+NOT_THE_CALLER = {"locality", "captum", "torch", "foolbox", "eagerpy", "pyautoattack"}
 
 
 def check_images(images: Tensor, bounds: Bounds = (0.0, 1.0)) -> None:
@@ -45,8 +51,14 @@ def check_images(images: Tensor, bounds: Bounds = (0.0, 1.0)) -> None:
     if bounds is not None and (low < bounds[0] - 1e-6 or high > bounds[1] + 1e-6):
         raise ValueError(
             f"`images` must lie in [{bounds[0]:g}, {bounds[1]:g}], got [{low:.3g}, {high:.3g}]: pass pixels, "
-            "the model normalises them"
+            "the model normalises them; where noise is added to them, bounds=None lets them leave it"
         )
+
+
+def check_chunk(chunk: object) -> None:
+    """Raise unless the number of images that go through the model at once is None, our choice, or 1 or more."""
+    if chunk is not None and (isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1):
+        raise ValueError(f"`chunk` must be a whole number of images of at least 1, or None, got {chunk!r}")
 
 
 def check_target(target: Tensor, classes: int, name: str = "target") -> None:
@@ -156,7 +168,15 @@ class Calls:
         """Warn once."""
         if text not in self._warned:
             self._warned.add(text)
-            warnings.warn(text, stacklevel=5)
+            warn_caller(text)
+
+
+def warn_caller(text: str) -> None:
+    """Warn at the line of the caller's own code that led here, however deep inside the libraries we are."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in NOT_THE_CALLER:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, stacklevel=level)
 
 
 @contextmanager
@@ -166,7 +186,8 @@ def calling(model: Model, images: Tensor, chunk: int | None = None, bounds: Boun
     Inference mode is left for as long: it knows no gradients.
     """
     module = model if isinstance(model, nn.Module) else None
-    _check_device(module, images)
+    check_chunk(chunk)
+    _check_device(model, images)
     modes = {} if module is None else {part: part.training for part in module.modules()}
     devices = [images.device] if images.device.type == "cuda" else []
     with torch.inference_mode(False), torch.random.fork_rng(devices=devices):
@@ -176,7 +197,7 @@ def calling(model: Model, images: Tensor, chunk: int | None = None, bounds: Boun
             pixels = CHUNK_PIXELS.get(images.device.type, CHUNK_PIXELS_ELSEWHERE)
             size = chunk or max(1, pixels // (images.shape[-1] * images.shape[-2]))
             limits = (-math.inf, math.inf) if bounds is None else bounds
-            rounding = max(1e-4, 4 * torch.finfo(_dtype(module, images)).eps)
+            rounding = max(1e-4, 4 * torch.finfo(model_dtype(model, images)).eps)
             yield Calls(_runner(model, module, images), size, limits, rounding)
         finally:
             for part, mode in modes.items():
@@ -185,36 +206,57 @@ def calling(model: Model, images: Tensor, chunk: int | None = None, bounds: Boun
 
 def _runner(model: Model, module: nn.Module | None, images: Tensor) -> Model:
     """How logits are made: in the model's own dtype, in channels-last memory where that is faster, as float32."""
-    parameters = {} if module is None else dict(module.named_parameters())
-    dtype = _dtype(module, images)
-    convolutional = module is not None and any(isinstance(part, nn.Conv2d) for part in module.modules())
-    if not convolutional or module is None:
+    dtype = model_dtype(model, images)
+    parts = [] if module is None else list(module.modules())
+    # Modules that spread their work over devices make their own copies, which a functional call does not reach.
+    spread = any(isinstance(part, nn.DataParallel | nn.parallel.DistributedDataParallel) for part in parts)
+    if module is None or spread or not any(isinstance(part, nn.Conv2d) for part in parts):
         return lambda pixels: _floats(model(pixels.to(dtype)))
     # Copies: the caller's weights keep their memory format. Detached: nobody asks for their gradients here.
     copies = {
         name: p.detach().contiguous(memory_format=torch.channels_last) if p.dim() == 4 else p.detach()
-        for name, p in parameters.items()
+        for name, p in module.named_parameters()
     }
+    contiguous = False  # once the model has shown that it flattens with `.view`
 
     def run(pixels: Tensor) -> Tensor:
-        arranged = pixels.to(dtype).contiguous(memory_format=torch.channels_last)
-        return _floats(torch.func.functional_call(module, copies, (arranged,)))
+        nonlocal contiguous
+        if not contiguous:
+            arranged = pixels.to(dtype).contiguous(memory_format=torch.channels_last)
+            if arranged is pixels:  # grey images have one layout only; a model that begins in place may need them again
+                arranged = pixels.clone()
+            try:
+                return _floats(torch.func.functional_call(module, copies, (arranged,)))
+            except RuntimeError as error:
+                if NEEDS_CONTIGUOUS not in str(error):
+                    raise
+                contiguous = True
+                copies.clear()
+        return _floats(model(pixels.to(dtype).contiguous()))
 
     return run
 
 
-def _dtype(module: nn.Module | None, images: Tensor) -> torch.dtype:
-    """The model's own precision; that of the images where it has no parameters."""
-    parameters = () if module is None else module.parameters()
-    return next((p.dtype for p in parameters if p.is_floating_point()), images.dtype)
+def model_dtype(model: Model, images: Tensor) -> torch.dtype:
+    """The model's own precision, that of its parameters or else its buffers; that of the images where it has neither."""
+    return next((tensor.dtype for tensor in _tensors(model) if tensor.is_floating_point()), images.dtype)
+
+
+def model_device(model: Model) -> torch.device | None:
+    """Where the model's parameters are, or its buffers; None where it has neither."""
+    return next((tensor.device for tensor in _tensors(model)), None)
+
+
+def _tensors(model: Model) -> Iterator[Tensor]:
+    return chain(model.parameters(), model.buffers()) if isinstance(model, nn.Module) else iter(())
 
 
 def _floats(logits: Tensor) -> Tensor:
     return logits.float() if isinstance(logits, Tensor) else logits
 
 
-def _check_device(module: nn.Module | None, images: Tensor) -> None:
-    where = None if module is None else next((p.device for p in module.parameters()), None)
+def _check_device(model: Model, images: Tensor) -> None:
+    where = model_device(model)
     if where is not None and where != images.device:
         raise ValueError(f"`images` are on {images.device}, the model is on {where}: move one of them with .to()")
 

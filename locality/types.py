@@ -113,14 +113,14 @@ class ModelSpec:
 class Boundary:
     """The nearest found points across the decision boundary.
 
-    Where `found` is False, `points` holds the last iterate and `distance` is inf.
+    Where `found` is False, `points` holds the last iterate, `distance` is inf, `crossed_to` −1 and `optimality` nan.
     """
 
     points: Tensor  # N×C×H×W
     distance: Tensor  # N, in pixel space
     found: Tensor  # N bool
     labels: Tensor  # N int64, the class left
-    crossed_to: Tensor  # N int64, the class reached
+    crossed_to: Tensor  # N int64, the class reached, −1 where none was
     optimality: Tensor  # N, cosine between the displacement and the boundary's normal; 1 at a nearest point
 
 

@@ -2,7 +2,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from locality.model_calls import calling, check_images, image_seeds
+from locality.attribution import SM, attribute_all
+from locality.boundary import find_boundary
+from locality.model_calls import calling, check_images, image_seeds, model_device
 
 
 @pytest.fixture
@@ -107,7 +109,7 @@ def test_seeds_belong_to_the_image(images: Tensor) -> None:
 
 def test_pixels_outside_their_range_are_allowed_where_asked(images: Tensor) -> None:
     check_images(images * 3 - 1, bounds=None)
-    with pytest.raises(ValueError, match=r"must lie in \[0, 1\], got \[-1, "):
+    with pytest.raises(ValueError, match=r"must lie in \[0, 1\], got \[-1, .*where noise is added to them, bounds=None"):
         check_images(images * 3 - 1)
 
 
@@ -116,3 +118,83 @@ def test_probabilities_are_noticed_in_any_precision(images: Tensor, dtype: torch
     model = nn.Sequential(net(), nn.Softmax(dim=1)).eval().to(dtype)
     with calling(model, images) as calls, pytest.warns(UserWarning, match="returns probabilities"):
         calls.logits(images)
+
+
+class Tutorial(nn.Module):
+    """A LeNet as tutorials write it: `.view` demands contiguous memory."""
+
+    def __init__(self, channels: int = 3) -> None:
+        super().__init__()
+        self.convolution, self.head = nn.Conv2d(channels, 4, 3), nn.Linear(4 * 36, 5)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        pixels.sub_(0.5)
+        return self.head(self.convolution(pixels).relu().view(len(pixels), -1))
+
+
+@pytest.mark.parametrize("channels", [3, 1])
+@pytest.mark.parametrize("spread", [False, True])
+def test_models_that_flatten_with_view_and_parallel_ones(images: Tensor, channels: int, spread: bool) -> None:
+    torch.manual_seed(0)
+    inner = Tutorial(channels)
+    model = nn.DataParallel(inner) if spread else inner
+    images = images[:, :channels].contiguous()
+    leaf = images.clone().requires_grad_()
+    expected = inner(leaf * 1.0)
+    (slope,) = torch.autograd.grad(expected[:, 2].sum(), leaf)
+    before = {name: (id(p), p.stride(), p.requires_grad, p.grad) for name, p in model.named_parameters()}
+    with calling(model, images, chunk=3) as calls:
+        assert torch.allclose(calls.logits(images), expected, atol=1e-6)
+        logits, found = calls.gradient(images, lambda logits: logits[:, 2])
+    assert torch.allclose(logits, expected, atol=1e-6)
+    assert torch.allclose(found, slope, atol=1e-6)
+    assert before == {name: (id(p), p.stride(), p.requires_grad, p.grad) for name, p in model.named_parameters()}
+    assert model.training
+
+
+def test_a_view_that_fails_is_met_once(images: Tensor) -> None:
+    model, seen = Tutorial(), []
+    handle = model.convolution.register_forward_hook(lambda *_: seen.append(1))
+    with calling(model, images, chunk=1) as calls:
+        calls.logits(images)
+    handle.remove()
+    assert len(seen) == len(images) + 1
+
+
+class Constants(nn.Module):
+    """Buffers and no parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("weights", torch.ones(192, 3))
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        return pixels.flatten(1) @ self.weights  # type: ignore[operator]
+
+
+def test_buffers_have_a_device_and_a_precision_too(images: Tensor) -> None:
+    with calling(Constants().double(), images) as calls:
+        assert torch.allclose(calls.logits(images), images.flatten(1).sum(1, keepdim=True))
+    with pytest.raises(ValueError, match="the model is on meta"), calling(Constants().to("meta"), images):
+        pass
+    assert model_device(nn.Flatten()) is None
+
+
+@pytest.mark.parametrize("chunk", [0, -1, 2.5, True])
+def test_a_chunk_is_a_number_of_images(images: Tensor, chunk: object) -> None:
+    with (
+        pytest.raises(ValueError, match="`chunk` must be a whole number of images of at least 1, or None, got"),
+        calling(net(), images, chunk),  # type: ignore[arg-type]
+    ):
+        pass
+
+
+def test_warnings_point_to_the_callers_line(images: Tensor) -> None:
+    model = nn.Sequential(net(), nn.Softmax(dim=1)).eval()
+    for ask in (SM(model).attribute, lambda pixels: attribute_all(model, pixels, ["IG"])):
+        with pytest.warns(UserWarning, match="returns probabilities") as seen:
+            ask(images)
+        assert {warning.filename for warning in seen} == {__file__}
+    with pytest.warns(UserWarning, match="returns probabilities") as seen:
+        find_boundary(model, images, search="foolbox:DDNAttack", steps=2)
+    assert {warning.filename for warning in seen} == {__file__}

@@ -1,4 +1,17 @@
-"""Which pixels a model relies on: SM, IG, BSM, BIG and more, as pure functions and in Captum's calling convention."""
+"""Which pixels a model relies on: SM, IG, BSM, BIG and more, as pure functions and in Captum's calling convention.
+
+METHODS is a plain dictionary of classes; each is built with a model and asked for maps:
+
+>>> import torch
+>>> model, images = torch.nn.Flatten(), torch.tensor([[[[0.8, 0.4]]]])
+>>> for name in ("SM", "IG", "BIG"):  # BIG starts at the boundary, (0.6, 0.6)
+...     print(name, [round(value, 2) + 0.0 for value in METHODS[name](model).attribute(images).flatten().tolist()])
+SM [1.0, 0.0]
+IG [0.8, 0.0]
+BIG [0.2, 0.0]
+>>> sorted(METHODS)
+['AGI', 'BIG', 'BSM', 'IG', 'InputXGradient', 'SM', 'SmoothGrad']
+"""
 
 from __future__ import annotations
 

@@ -8,46 +8,69 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from locality.attribution.integrated import Points, SignedPath, integrate, path_points, uses_end
+from locality.attribution.integrated import Points as PathPoints
+from locality.attribution.integrated import SignedPath, integrate, path_points, uses_end
 from locality.attribution.preparation import UNIT, Evaluation, Target, class_indices, evaluation, opened, warn_of_zeros
 from locality.boundary import find_boundary
-from locality.model_calls import Bounds, Calls, Model
+from locality.model_calls import Bounds, Calls, Model, warn_caller
 from locality.types import Boundary, PathMaps
 
 OnMissing = Literal["nan", "last"]
 SearchName = str | Callable[..., Tensor]  # a name in locality.boundary.SEARCHES, or a search of the caller's own
+Points = Boundary | Tensor  # what find_boundary gave, or N×C×H×W points from anywhere, all of which count as found
 
 
 def boundary_for(
     model: Model | Calls,
     images: Tensor,
-    boundary: Boundary | None,
+    boundary: Points | None,
     search: SearchName,
     seed: int,
     bounds: Bounds,
+    on_missing: OnMissing = "nan",
     chunk: int | None = None,
     **options: Any,
-) -> Boundary:
-    """The boundary points given, or those that the search finds."""
+) -> Points:
+    """The boundary points given, or those that the search finds.
+
+    Whoever gives points knows which were found; whoever does not is told how many maps will be undefined.
+    """
     if boundary is not None:
         return boundary
     if isinstance(model, Calls):
         raise ValueError("`boundary` must be given where `model` is a Calls: the search opens the model itself")
-    return find_boundary(model, images, search=search, seed=seed, bounds=bounds, chunk=chunk, **options)
+    edge = find_boundary(model, images, search=search, seed=seed, bounds=bounds, chunk=chunk, **options)
+    missing = int((~edge.found).sum())
+    if missing and on_missing == "nan":
+        warn_caller(
+            f"no boundary was found for {missing} of {len(images)} images: their maps are nan, undefined; "
+            "on_missing='last' takes the search's last point instead"
+        )
+    return edge
 
 
-def defined_rows(boundary: Boundary, images: Tensor, on_missing: OnMissing) -> tuple[Tensor, Tensor]:
+def defined_rows(boundary: Points, images: Tensor, on_missing: OnMissing) -> tuple[Tensor, Tensor]:
     """The images with a boundary point, by number, and those points; "last" takes the last iterate where none was found."""
     if on_missing not in ("nan", "last"):
         raise ValueError(f"`on_missing` must be 'nan' (undefined) or 'last' (the last iterate), got {on_missing!r}")
-    if boundary.points.shape != images.shape:
+    if not isinstance(boundary, Boundary | Tensor):
+        raise TypeError(
+            f"`boundary` must be a Boundary, as find_boundary gives it, or a tensor of points, got {type(boundary).__name__}"
+        )
+    points = boundary if isinstance(boundary, Tensor) else boundary.points
+    if points.shape != images.shape:
         raise ValueError(
-            f"`boundary` must hold one point for each image, got {tuple(boundary.points.shape)} for images of shape "
+            f"`boundary` must hold one point for each image, got {tuple(points.shape)} for images of shape "
             f"{tuple(images.shape)}: pass what find_boundary gave for these images"
         )
-    chosen = boundary.found if on_missing == "nan" else torch.ones_like(boundary.found)
+    chosen = torch.ones(len(points), dtype=torch.bool) if isinstance(boundary, Tensor) else boundary.found
+    if on_missing == "last":
+        chosen = torch.ones_like(chosen)
     rows = chosen.to(images.device).nonzero()[:, 0]
-    return rows, boundary.points.detach().to(images)[rows]
+    places = points.detach().to(images)[rows]
+    if not places.isfinite().all():
+        raise ValueError("`boundary` must hold finite points, got nan or inf")
+    return rows, places
 
 
 def spread(values: Tensor, rows: Tensor, count: int) -> Tensor:
@@ -70,7 +93,7 @@ def boundary_start(calls: Calls, points: Tensor, target: Tensor, gradient: bool 
 def boundary_saliency(
     model: Model | Calls,
     images: Tensor,
-    boundary: Boundary,
+    boundary: Points,
     target: Target = None,
     *,
     on_missing: OnMissing = "nan",
@@ -94,7 +117,7 @@ def boundary_saliency(
 
 
 def boundary_path(
-    calls: Calls, images: Tensor, rows: Tensor, points: Tensor, start: Evaluation, at_image: Evaluation, path: Points
+    calls: Calls, images: Tensor, rows: Tensor, points: Tensor, start: Evaluation, at_image: Evaluation, path: PathPoints
 ) -> SignedPath:
     """BIG's path for the images with a boundary point; `nan` for the others."""
     if len(rows) == 0:
@@ -106,7 +129,7 @@ def boundary_path(
 def signed_boundary_integrated_gradients(
     model: Model | Calls,
     images: Tensor,
-    boundary: Boundary,
+    boundary: Points,
     target: Target = None,
     points: int = 20,
     rule: str = "trapezoid",
@@ -127,7 +150,7 @@ def signed_boundary_integrated_gradients(
 def boundary_integrated_gradients(
     model: Model | Calls,
     images: Tensor,
-    boundary: Boundary,
+    boundary: Points,
     target: Target = None,
     points: int = 20,
     rule: str = "trapezoid",

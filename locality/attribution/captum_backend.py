@@ -18,7 +18,7 @@ from torch.nn import functional
 from locality.attribution.captum_style import Inputs, as_given, one_tensor
 from locality.attribution.preparation import UNIT, Target, class_indices, evaluation, opened
 from locality.boundary.foolbox_backend import own_randomness
-from locality.model_calls import Bounds, Model, image_seeds
+from locality.model_calls import Bounds, Model, image_seeds, model_dtype
 
 Arguments = Callable[[Tensor], dict[str, Any]]  # images ↦ keyword arguments of `attribute`
 
@@ -80,6 +80,8 @@ DEFAULTS: dict[str, Defaults] = {
         random=True,
     ),
 }
+# In eval mode they hand values on unchanged, so relevance passes through them by itself, as through `torch.flatten`.
+PASSED_THROUGH = (nn.Flatten, nn.Unflatten, nn.Identity, nn.modules.dropout._DropoutNd)
 LAYERED = ("Layer", "GuidedGradCam", "InternalInfluence")
 # They explain something else than a class logit of an image, or need another method inside.
 UNFIT = (
@@ -144,25 +146,34 @@ class CaptumMethod:
         with opened(self.model, images, self.bounds, None) as (calls, pixels):
             chosen = evaluation(calls, pixels, class_indices(target, pixels), gradient=False).target
             size = 1 if self.defaults.random else calls.chunk
+            dtype = model_dtype(self.model, pixels)
             explainer = self._explainer()
             maps = []
             with quiet():
                 for start in range(0, len(pixels), size):
-                    part = pixels[start : start + size].clone().requires_grad_()
-                    with own_randomness(image_seeds(part[:1], self.seed)[0], part.device):
+                    part = pixels[start : start + size].to(dtype, copy=True).requires_grad_()
+                    with own_randomness(image_seeds(pixels[start : start + 1], self.seed)[0], part.device):
                         arguments = self.defaults.arguments(part.detach()) | self.arguments | overrides
-                        maps.append(self._maps(explainer, part, chosen[start : start + size], arguments))
+                        arguments = {name: in_dtype(value, dtype) for name, value in arguments.items()}
+                        maps.append(self._maps(explainer, part, chosen[start : start + size], arguments).to(pixels.dtype))
         return as_given(torch.cat(maps), inputs)
 
     def _explainer(self) -> Any:
         model = self.model
         if isinstance(model, nn.Module):
             model = copy.deepcopy(model)
+            for part in model.modules():
+                if getattr(part, "inplace", False) is True:  # would overwrite what Captum's hooks look at
+                    part.inplace = False  # type: ignore[assignment]
         kind = getattr(captum.attr, self.name)
         if self.layer is None:
-            return kind(model)
-        assert isinstance(model, nn.Module)
-        return kind(model, submodule(model, self.layer))
+            explainer = kind(model)
+        else:
+            assert isinstance(model, nn.Module)
+            explainer = kind(model, submodule(model, self.layer))
+        if isinstance(explainer, captum.attr.LRP):
+            let_relevance_pass(explainer)
+        return explainer
 
     def _maps(self, explainer: Any, images: Tensor, target: Tensor, arguments: dict[str, Any]) -> Tensor:
         try:
@@ -186,6 +197,28 @@ class CaptumMethod:
         plane = found.sum(1, keepdim=True)
         plane = functional.interpolate(plane, images.shape[-2:], mode="bilinear", align_corners=False)
         return (plane / images.shape[1]).expand_as(images).to(images.dtype).clone()
+
+
+def let_relevance_pass(explainer: Any) -> None:
+    """Make LRP leave the layers alone that hand values on.
+
+    It refuses those it has no rule for, and a rule would not do: Identity gives back the very tensor it was given, on which
+    Captum's hooks for its input and its output then meet, and behind a ReLU the map comes out wrong.
+    """
+    find = explainer._get_layers
+
+    def find_others(model: nn.Module) -> None:
+        find(model)
+        explainer.layers = [
+            layer for layer in explainer.layers if hasattr(layer, "rule") or not isinstance(layer, PASSED_THROUGH)
+        ]
+
+    explainer._get_layers = find_others
+
+
+def in_dtype(value: Any, dtype: torch.dtype) -> Any:
+    """An argument for Captum in the model's dtype, where it is a tensor of numbers with digits."""
+    return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
 
 
 def check_name(name: str, layer: str | None) -> None:

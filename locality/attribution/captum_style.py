@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -16,11 +17,29 @@ from locality.model_calls import Bounds, Model
 Inputs = Tensor | tuple[Tensor]  # given back in the same form
 WithDelta = Inputs | tuple[Inputs, Tensor]
 Method = TypeVar("Method", bound=Callable[..., Any])
+# Our arguments as Captum calls them: an error names what the caller typed.
+CAPTUMS_WORDS = {
+    "`points`": "`n_steps`",
+    "`rule`": "`method`",
+    "`baseline`": "`baselines`",
+    "`chunk`": "`internal_batch_size`",
+}
 
 
 def captum_method(function: Method) -> Method:
     """Captum's decorator, typed; NoiseTunnel calls the `__wrapped__` that it leaves."""
-    return cast(Method, log_usage()(function))
+
+    @functools.wraps(function)
+    def in_captums_words(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except (TypeError, ValueError) as error:
+            ours, must, rest = str(error).partition(" must ")
+            if must and ours in CAPTUMS_WORDS:
+                error.args = (CAPTUMS_WORDS[ours] + must + rest,)
+            raise
+
+    return cast(Method, log_usage()(in_captums_words))
 
 
 class PixelAttribution(GradientAttribution):  # type: ignore[misc]

@@ -13,6 +13,7 @@ from locality.attribution.agi import adversarial_gradient_integration
 from locality.attribution.baselines import Baseline
 from locality.attribution.boundary_based import (
     OnMissing,
+    Points,
     SearchName,
     boundary_for,
     boundary_saliency,
@@ -31,8 +32,8 @@ from locality.attribution.integrated import signed_integrated_gradients
 from locality.attribution.preparation import UNIT, Target
 from locality.attribution.saliency import input_x_gradient, saliency_map
 from locality.attribution.smooth import smooth_gradient
+from locality.boundary import check_search
 from locality.model_calls import Bounds, Model
-from locality.types import Boundary
 
 
 class SM(PixelAttribution):
@@ -47,6 +48,7 @@ class SM(PixelAttribution):
     def attribute(
         self, inputs: Inputs, target: Target = None, *, abs: bool = False, additional_forward_args: object = None
     ) -> Inputs:
+        """Maps of the inputs' shape and dtype; `target` is a class or one an image (None: the predicted one)."""
         maps = saliency_map(self.forward_func, one_tensor(inputs, additional_forward_args), target, bounds=self.bounds)
         return as_given(maps.abs() if abs else maps, inputs)
 
@@ -65,6 +67,7 @@ class InputXGradient(PixelAttribution):
 
     @captum_method
     def attribute(self, inputs: Inputs, target: Target = None, *, additional_forward_args: object = None) -> Inputs:
+        """Maps of the inputs' shape and dtype; `target` is a class or one an image (None: the predicted one)."""
         images = one_tensor(inputs, additional_forward_args)
         return as_given(input_x_gradient(self.forward_func, images, target, bounds=self.bounds), inputs)
 
@@ -94,6 +97,12 @@ class IG(PathAttribution):
         return_convergence_delta: bool = False,
         additional_forward_args: object = None,
     ) -> WithDelta:
+        """Maps of the inputs' shape and dtype; `target` is a class or one an image (None: the predicted one).
+
+        `n_steps` points on the path are weighted by the rule `method` (a name in `integrated.RULES`), of which
+        `internal_batch_size` go through the model at once (None: as many as are fast). `return_convergence_delta=True`
+        gives (maps, delta), delta being the sum of a map − (f_y(x) − f_y(baseline)).
+        """
         images = one_tensor(inputs, additional_forward_args)
         baseline = baselines[0] if isinstance(baselines, tuple) else baselines
         found = signed_integrated_gradients(
@@ -131,6 +140,7 @@ class BSM(PixelAttribution):
         **options: Any,
     ) -> None:
         super().__init__(model, bounds=bounds)
+        check_search(search)
         self.search, self.on_missing, self.seed, self.options = search, on_missing, seed, options
 
     @captum_method
@@ -139,11 +149,17 @@ class BSM(PixelAttribution):
         inputs: Inputs,
         target: Target = None,
         *,
-        boundary: Boundary | None = None,
+        boundary: Points | None = None,
         additional_forward_args: object = None,
     ) -> Inputs:
+        """Maps of the inputs' shape and dtype; `target` is a class or one an image (None: the predicted one).
+
+        `boundary` is what `find_boundary` gave for these images, or a tensor of points; None searches for them now.
+        """
         images = one_tensor(inputs, additional_forward_args)
-        edge = boundary_for(self.forward_func, images, boundary, self.search, self.seed, self.bounds, **self.options)
+        edge = boundary_for(
+            self.forward_func, images, boundary, self.search, self.seed, self.bounds, self.on_missing, **self.options
+        )
         maps = boundary_saliency(self.forward_func, images, edge, target, on_missing=self.on_missing, bounds=self.bounds)
         return as_given(maps, inputs)
 
@@ -171,6 +187,7 @@ class BIG(PathAttribution):
         **options: Any,
     ) -> None:
         super().__init__(model, multiply_by_inputs=multiply_by_inputs, bounds=bounds)
+        check_search(search)
         self.search, self.on_missing, self.seed, self.options = search, on_missing, seed, options
 
     @captum_method
@@ -179,16 +196,29 @@ class BIG(PathAttribution):
         inputs: Inputs,
         target: Target = None,
         *,
-        boundary: Boundary | None = None,
+        boundary: Points | None = None,
         n_steps: int = 20,
         method: str = "trapezoid",
         internal_batch_size: int | None = None,
         return_convergence_delta: bool = False,
         additional_forward_args: object = None,
     ) -> WithDelta:
+        """Maps of the inputs' shape and dtype; `target` is a class or one an image (None: the predicted one).
+
+        `boundary` is what `find_boundary` gave for these images, or a tensor of points; None searches for them now.
+        `n_steps`, `method`, `internal_batch_size` and `return_convergence_delta` are those of IG.
+        """
         images = one_tensor(inputs, additional_forward_args)
         edge = boundary_for(
-            self.forward_func, images, boundary, self.search, self.seed, self.bounds, internal_batch_size, **self.options
+            self.forward_func,
+            images,
+            boundary,
+            self.search,
+            self.seed,
+            self.bounds,
+            self.on_missing,
+            internal_batch_size,
+            **self.options,
         )
         found = signed_boundary_integrated_gradients(
             self.forward_func,
@@ -227,6 +257,10 @@ class SmoothGrad(PixelAttribution):
         internal_batch_size: int | None = None,
         additional_forward_args: object = None,
     ) -> Inputs:
+        """Maps of the inputs' shape and dtype; `target` is a class or one an image (None: the predicted one).
+
+        `internal_batch_size` noisy images go through the model at once (None: as many as are fast).
+        """
         images = one_tensor(inputs, additional_forward_args)
         options: dict[str, Any] = {"seed": self.seed, "bounds": self.bounds, "chunk": internal_batch_size}
         return as_given(smooth_gradient(self.forward_func, images, target, self.samples, self.sigma, **options), inputs)
@@ -262,6 +296,10 @@ class AGI(PixelAttribution):
         internal_batch_size: int | None = None,
         additional_forward_args: object = None,
     ) -> Inputs:
+        """Maps of the inputs' shape and dtype; `target` is a class or one an image (None: the predicted one).
+
+        `internal_batch_size` attacks go through the model at once (None: as many as are fast).
+        """
         images = one_tensor(inputs, additional_forward_args)
         options: dict[str, Any] = {"seed": self.seed, "bounds": self.bounds, "chunk": internal_batch_size}
         maps = adversarial_gradient_integration(

@@ -46,7 +46,12 @@ def class_indices(target: Target, images: Tensor) -> Tensor | None:
     """`target` as one int64 class an image on the images' device; None stays None."""
     if target is None:
         return None
-    indices = torch.as_tensor(target, device=images.device)
+    try:
+        indices = torch.as_tensor(target, device=images.device)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(
+            f"`target` must be whole class numbers, got {target!r}: pass an int, a list or an int64 tensor"
+        ) from None
     if indices.is_floating_point() or indices.is_complex() or indices.dtype == torch.bool:
         raise TypeError(f"`target` must be whole class numbers, got {indices.dtype}: pass an int, a list or an int64 tensor")
     indices = indices.long().reshape(-1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +13,7 @@ from locality.attribution.agi import adversarial_gradient_integration
 from locality.attribution.baselines import Baseline, baseline_images
 from locality.attribution.boundary_based import (
     OnMissing,
+    Points,
     SearchName,
     boundary_for,
     boundary_path,
@@ -21,8 +24,9 @@ from locality.attribution.boundary_based import (
 from locality.attribution.integrated import integrate, path_points, uses_end
 from locality.attribution.preparation import UNIT, Target, class_indices, evaluation, opened, warn_of_zeros
 from locality.attribution.smooth import smooth_gradient
+from locality.boundary import check_search, search_options
 from locality.model_calls import Bounds, Calls, Model
-from locality.types import Boundary, PathMaps
+from locality.types import PathMaps
 
 Found = dict[str, PathMaps | Tensor]
 OWN = {"SM", "InputXGradient", "IG", "BSM", "BIG", "SmoothGrad", "AGI"}
@@ -33,7 +37,7 @@ def attribute_all(
     images: Tensor,
     methods: Sequence[str],
     target: Target = None,
-    boundary: Boundary | None = None,
+    boundary: Points | None = None,
     *,
     baseline: Baseline = "black",
     points: int = 20,
@@ -47,6 +51,7 @@ def attribute_all(
 ) -> Found:
     """Maps of several methods by name, the same numbers as one by one: `PathMaps` for IG and BIG, a tensor for the others.
 
+    `boundary` is what `find_boundary` gave, or a tensor of points. Maps have the dtype of the images.
     With n points, SM + IG + BSM + BIG take 2n − 1 gradients an image instead of 2n + 2, and the boundary is searched once.
     `options` go to the search. Names beyond our own (`captum:NAME`) run with their own defaults.
 
@@ -56,12 +61,15 @@ def attribute_all(
     >>> found["SM"].flatten().tolist(), found["IG"].maps.flatten().tolist()
     ([0.0, 2.0], [0.0, 1.0])
     """
-    wanted = list(dict.fromkeys(methods))
+    wanted = names_of(methods)
+    check_options(options, search, runs=boundary is None and bool({"BSM", "BIG"} & set(wanted)))
     others = other_methods(wanted, model, seed, bounds)
     path = path_points(rule, points)
     with opened(model, images, bounds, chunk) as (calls, pixels):
         bordering = {"BSM", "BIG"} & set(wanted)
-        edge = boundary_for(model, pixels, boundary, search, seed, bounds, chunk, **options) if bordering else None
+        edge = None
+        if bordering:
+            edge = boundary_for(model, pixels, boundary, search, seed, bounds, on_missing, chunk, **options)
         gradient = bool({"SM", "InputXGradient"} & set(wanted)) or (
             bool({"IG", "BIG"} & set(wanted)) and uses_end(path, 1.0)
         )
@@ -91,7 +99,42 @@ def attribute_all(
     # Outside the block: what is not ours opens the model in its own way.
     for name, attribute in others.items():
         found[name] = attribute(images, chosen)
-    return {name: found[name] for name in wanted}
+    return {name: _in_dtype(found[name], images) if name in OWN else found[name] for name in wanted}
+
+
+def _in_dtype(found: PathMaps | Tensor, images: Tensor) -> PathMaps | Tensor:
+    """As the classes give them; `gap` is a number about the map and keeps its digits."""
+    if isinstance(found, PathMaps):
+        return PathMaps(found.maps.to(images.dtype), found.integral.to(images.dtype), found.gap)
+    return found.to(images.dtype)
+
+
+def names_of(methods: Sequence[str]) -> list[str]:
+    """The names asked for, each once; an error where they are no list of names."""
+    if isinstance(methods, str):
+        raise TypeError(f"`methods` must be a list of names, got {methods!r}: pass [{methods!r}]")
+    for name in methods:
+        if not isinstance(name, str):
+            called = getattr(name, "__name__", type(name).__name__)
+            raise TypeError(
+                f"`methods` must be a list of names, got {called}: pass a name, or call {called}(model).attribute(images)"
+            )
+    return list(dict.fromkeys(methods))
+
+
+def check_options(options: dict[str, Any], search: SearchName, runs: bool) -> None:
+    """Raise where an argument is neither ours nor the search's; a misspelt one would change nothing and say nothing."""
+    check_search(search)
+    ours = [name for name in inspect.signature(attribute_all).parameters if name != "options"]
+    theirs = search_options(search)
+    for name in options:
+        near = difflib.get_close_matches(name, [*ours, *(theirs or [])], 1)
+        # A search that takes anything judges by itself, where it runs; where it does not, a near miss is meant for us.
+        if name in (theirs or []) or (theirs is None and (runs or not near)):
+            continue
+        also = f" and, for search={search!r}, {', '.join(theirs)}" if theirs else ""
+        hint = f": did you mean `{near[0]}`?" if near else ""
+        raise TypeError(f"`{name}` is no argument of attribute_all, which takes {', '.join(ours)}{also}{hint}")
 
 
 def other_methods(

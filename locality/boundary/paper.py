@@ -59,7 +59,14 @@ def paper_search(
 ) -> Tensor:
     """The closer of PGD's and CW's point (thesis, chapter 3; settings in `paper_pieces`); nothing in it is random."""
     check_settings("paper", norm, epsilons, options)
-    return paper_pieces(calls, images, labels, progress, epsilons).points
+    pieces = paper_pieces(calls, images, labels, progress, epsilons)
+    beyond = int((pieces.beyond & (pieces.cw_distance < pieces.pgd_distance)).sum())
+    if beyond:
+        calls.warn(
+            f"search='paper': the points of {beyond} of {len(images)} images are CW's and lie further away than the "
+            f"paper's ε = {CW_EPSILON:.1f} for it; PGD with larger `epsilons` may come closer"
+        )
+    return pieces.points
 
 
 def paper_pieces(

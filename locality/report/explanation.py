@@ -21,7 +21,7 @@ from locality.boundary import find_boundary
 from locality.data.images import decode_image
 from locality.data.preprocess import fit
 from locality.imagenet_classes import class_word
-from locality.model_calls import calling, check_images
+from locality.model_calls import calling, check_images, model_device
 from locality.report.heatmaps import Pixels, draw_scale, draw_tile, heat_picture, shared_limit
 from locality.report.palette import BLUE, GREY, INK, STYLE, figure_bytes, plain, write_figure
 from locality.types import DataError, ModelSpec, PathMaps, Sample
@@ -120,7 +120,7 @@ def explain_image(
     shape = spec or getattr(model, "spec", None)
     pixels, title = _pixels(image)
     seen = pixels if shape is None else fit(_bare_sample(title, pixels), shape).image
-    images = seen[None].to(next(model.parameters(), torch.empty(0)).device)
+    images = seen[None].to(model_device(model) or torch.device("cpu"))
     check_images(images)
     with calling(model, images) as calls:
         chances = calls.logits(images).softmax(1)[0]

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from locality.attribution import attribute_all, method
 from locality.boundary import SEARCHES, find_boundary
 from locality.data.dataset import ImageDataset, stack
-from locality.model_calls import calling
+from locality.model_calls import calling, model_device
 from locality.progress import progress as progress_bar
 from locality.robustness.outcome import correct
 from locality.scores.features import Channels
@@ -127,7 +127,7 @@ def evaluate(
 
 def explain(model: nn.Module, batch: Batch, settings: Settings) -> Explained:
     """Predictions, boundary points and maps of one batch."""
-    place = next(model.parameters(), torch.empty(0)).device
+    place = model_device(model) or torch.device("cpu")
     images = batch.images.to(place)
     with calling(model, images) as calls:
         predictions = calls.logits(images).argmax(1)
@@ -178,7 +178,7 @@ def rows_of(explained: Explained, settings: Settings, model_name: str) -> pd.Dat
                 "box_share": batch.masks.float().mean((1, 2, 3)).tolist(),
                 "distance": [float("nan")] * count if edge is None else edge.distance.tolist(),
                 "found": False if edge is None else edge.found.tolist(),
-                "crossed_to": -1 if edge is None else torch.where(edge.found, edge.crossed_to, -1).tolist(),
+                "crossed_to": -1 if edge is None else edge.crossed_to.tolist(),
             }
         )
         tables.append(table)

@@ -18,6 +18,7 @@ from locality.attribution import method
 from locality.boundary import find_boundary
 from locality.data.dataset import ImageDataset
 from locality.imagenet_classes import class_word
+from locality.model_calls import model_device
 from locality.robustness.era import robust_accuracy
 from locality.runner.chosen_images import some_images
 from locality.runner.evaluate import Explained, Settings, explain, rows_of
@@ -53,7 +54,7 @@ class Subject:
 
     @property
     def device(self) -> torch.device:
-        return next(self.model.parameters(), torch.empty(0)).device
+        return model_device(self.model) or torch.device("cpu")
 
 
 def locality_rows(subject: Subject, batch: Batch) -> Tables:

@@ -1,5 +1,6 @@
 """Captum's own methods by name: they agree with Captum where it runs as it is, and run where it does not."""
 
+import copy
 import importlib.util
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch.nn import functional
 
 from locality.attribution import SM, method
 from locality.attribution.captum_backend import DEFAULTS, captum_names, patches
+from locality.zoo.load import load_model
 
 FITTED = {"KernelShap", "Lime"}  # with scikit-learn
 HAS_SKLEARN = importlib.util.find_spec("sklearn") is not None
@@ -191,3 +193,58 @@ def test_random_methods_seed_no_device_but_their_own(monkeypatch: pytest.MonkeyP
     images = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     first, second = (method("captum:GradientShap")(model).attribute(images, 0) for _ in range(2))
     assert torch.equal(first, second)
+
+
+def test_lrp_explains_models_that_ship_and_sees_through_what_hands_values_on(
+    plain: nn.Module, images: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = load_model("shapes_cnn")
+    maps = method("captum:LRP")(shipped).attribute(torch.rand(2, 3, 64, 64))
+    assert maps.isfinite().all()
+    assert maps.abs().max() > 1e-3
+    expected = method("captum:LRP")(plain).attribute(images, target=2)
+    parts = list(plain.body)  # type: ignore[arg-type]
+    longer = nn.Sequential(
+        nn.Identity(), parts[0], nn.Identity(), parts[1], nn.Identity(), parts[2], parts[3], nn.Dropout2d(0.3)
+    )
+    head = nn.Sequential(plain.pool, nn.Flatten(), nn.Dropout(0.5), plain.head, nn.Identity())  # type: ignore[arg-type]
+    monkeypatch.setattr("locality.model_calls.CHUNK_PIXELS", {"cpu": 2 * 12 * 12})  # several calls of one explainer
+    found = method("captum:LRP")(nn.Sequential(longer, head)).attribute(images, target=2)
+    assert expected.abs().max() > 1e-4
+    assert torch.allclose(found, expected, atol=1e-6)
+    layer = method("captum:LayerLRP@0.1")(nn.Sequential(longer, head)).attribute(images, target=2)
+    assert torch.allclose(layer, method("captum:LayerLRP@body.0")(plain).attribute(images, target=2), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", PIXELS)
+def test_any_precision_of_model_and_images(network: nn.Module, images: Tensor, name: str) -> None:
+    explainer, images = method(f"captum:{name}"), images[:2]
+    expected = explainer(network).attribute(images, target=1)
+    scale = expected.abs().max()
+    double = explainer(network).attribute(images.double(), target=1)
+    assert double.dtype == torch.float64
+    assert torch.allclose(double.float(), expected, atol=1e-6)
+    exact = explainer(copy.deepcopy(network).double()).attribute(images, target=1)
+    assert exact.dtype == torch.float32
+    assert torch.allclose(exact, expected, atol=1e-3 * float(scale) + 1e-7)
+    if name != "GradientShap":  # Captum draws its noise in float32
+        rough = explainer(copy.deepcopy(network).bfloat16()).attribute(images, target=1)
+        assert rough.dtype == torch.float32
+        assert rough.isfinite().all()
+
+
+def test_arguments_take_the_models_precision(network: nn.Module, images: Tensor) -> None:
+    baselines = torch.rand(images.shape)
+    expected = method("captum:DeepLift")(network).attribute(images, target=1, baselines=baselines)
+    found = method("captum:DeepLift")(copy.deepcopy(network).double()).attribute(images, target=1, baselines=baselines)
+    assert torch.allclose(found, expected, atol=1e-5)
+
+
+def test_a_layer_before_a_relu_in_place(network: nn.Module, images: Tensor) -> None:
+    found = method("captum:LayerIntegratedGradients@stem.1")(network).attribute(images, target=1)
+    assert network.stem[2].inplace  # type: ignore[index, union-attr]
+    apart = copy.deepcopy(network)
+    apart.stem[2].inplace = apart.body[2].inplace = False  # type: ignore[index, union-attr]
+    expected = method("captum:LayerIntegratedGradients@stem.1")(apart).attribute(images, target=1)
+    assert expected.abs().max() > 1e-5
+    assert torch.equal(found, expected)

@@ -141,6 +141,42 @@ def test_big_hands_its_search_on(network: nn.Module, images: Tensor) -> None:
         assert len(seen["seeds"]) == 7
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("IG", {"n_steps": 1}, "`n_steps` must be at least 2 for the trapezoid rule"),
+        ("BIG", {"n_steps": 0}, "`n_steps` must be a whole number of points"),
+        ("BIG", {"method": "simpson"}, "`method` must be one of trapezoid"),
+        ("IG", {"baselines": "grey"}, "`baselines` must be one of"),
+        ("IG", {"baselines": 3.0}, "`baselines` must lie in"),
+        *(
+            (name, {"internal_batch_size": -1}, "`internal_batch_size` must be")
+            for name in ("IG", "BIG", "AGI", "SmoothGrad")
+        ),
+    ],
+)
+def test_errors_name_what_the_caller_typed(
+    network: nn.Module, images: Tensor, name: str, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^{message}"):
+        QUICK[name](network).attribute(images, **options)
+
+
+@pytest.mark.parametrize("kind", [BIG, BSM])
+def test_a_wrong_search_fails_before_any_image_is_seen(network: nn.Module, kind: type) -> None:
+    with pytest.raises(ValueError, match=r"`search` must be one of fast, .*got 'quick'"):
+        kind(network, search="quick")
+    with pytest.raises(TypeError, match=r"`search` must be one of fast, .*got None"):
+        kind(network, search=None)
+
+
+def test_every_attribute_says_what_it_takes() -> None:
+    for kind in METHODS.values():
+        assert "`target` is a class" in str(kind.attribute.__doc__)  # type: ignore[attr-defined]
+    for word in ("boundary", "n_steps", "method", "internal_batch_size"):
+        assert f"`{word}`" in str(BIG.attribute.__doc__)
+
+
 @pytest.mark.parametrize("name", QUICK)
 def test_inside_captums_noise_tunnel(network: nn.Module, images: Tensor, name: str) -> None:
     explainer = QUICK[name](network, bounds=None)

@@ -1,6 +1,7 @@
 """SM, BSM, BIG, SmoothGrad, AGI and all together: closed forms, sharing, undefined maps."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -9,6 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from locality.attribution import (
+    BIG,
+    BSM,
     adversarial_gradient_integration,
     attribute_all,
     boundary_integrated_gradients,
@@ -102,6 +105,68 @@ def test_a_boundary_of_other_images_is_refused(network: nn.Module, images: Tenso
         boundary_saliency(network, images, make_edge(torch.rand(6, 3, 12, 12)))
     with pytest.raises(ValueError, match="`on_missing` must be 'nan'"):
         boundary_saliency(network, images, make_edge(images), on_missing="zero")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"`boundary` must be a Boundary, .* or a tensor of points, got list"):
+        boundary_saliency(network, images, [1])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="`boundary` must hold one point for each image"):
+        attribute_all(network, images, ["BIG"], boundary=torch.rand(6, 3, 12, 12))
+    with pytest.raises(ValueError, match="`boundary` must hold finite points"):
+        boundary_saliency(network, images, images * float("nan"))
+
+
+def test_points_from_elsewhere_are_taken_as_they_are(network: nn.Module, images: Tensor, make_edge: Edge) -> None:
+    points = torch.rand(images.shape)
+    edge = make_edge(points)
+    bsm, big = boundary_saliency(network, images, edge), boundary_integrated_gradients(network, images, edge).maps
+    assert torch.equal(boundary_saliency(network, images, points.double()), bsm)
+    assert torch.equal(boundary_integrated_gradients(network, images, points).maps, big)
+    assert torch.equal(BSM(network).attribute(images, boundary=points), bsm)
+    assert torch.equal(BIG(network).attribute(images, boundary=points.requires_grad_()), big)
+    found = attribute_all(network, images, ["BSM", "BIG"], boundary=points)
+    assert torch.allclose(found["BIG"].maps, big, atol=1e-6)  # type: ignore[union-attr]
+
+
+def test_whoever_lets_us_search_hears_of_undefined_maps(images: Tensor) -> None:
+    def mean(pixels: Tensor) -> Tensor:  # class 1 comes nearer with brightness and is still out of reach
+        return torch.stack([2 + 0.5 * pixels.mean((1, 2, 3)), pixels.mean((1, 2, 3))], dim=1)
+
+    said = "no boundary was found for 7 of 7 images: their maps are nan, undefined; on_missing='last'"
+    for ask in (BIG(mean).attribute, BSM(mean).attribute, lambda images: attribute_all(mean, images, ["BSM", "BIG"])):
+        with pytest.warns(UserWarning, match=said) as seen:
+            ask(images)
+        assert len(seen) == 1
+        assert seen[0].filename == __file__
+    BIG(mean, on_missing="last").attribute(images)
+    BIG(mean).attribute(images, boundary=find_boundary(mean, images))  # the caller has seen `found`
+    assert attribute_all(mean, images, ["SM"])["SM"].isfinite().all()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "message"),
+    [
+        (["IG"], {"baselines": "white"}, r"`baselines` is no argument of attribute_all, which .*did you mean `baseline`\?"),
+        (["BIG"], {"baselines": "white"}, r"takes model, images, methods, .*norm, .*steps.*did you mean `baseline`\?"),
+        (["IG"], {"baselines": 1.0, "search": "foolbox:DDNAttack"}, "did you mean `baseline`"),
+        (["IG"], {"n_steps": 5}, "`n_steps` is no argument of attribute_all"),
+        (["IG"], {"colour": 3, "search": "paper"}, "for search='paper', norm, labels, progress, epsilons$"),
+        (["BIG"], {"colour": 3, "search": "paper"}, "`colour` is no argument of attribute_all"),
+        (["BIG"], {"colour": 3, "search": "foolbox:DDNAttack"}, "`colour` is no option of foolbox:DDNAttack"),
+        ("SM", {}, r"`methods` must be a list of names, got 'SM': pass \['SM'\]"),
+        ([BIG], {}, r"`methods` must be a list of names, got BIG: pass a name, or call BIG\(model\)"),
+        (["SM"], {"search": None}, "`search` must be one of fast"),
+    ],
+)
+def test_together_refuses_what_it_would_ignore(
+    network: nn.Module, images: Tensor, names: Any, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(TypeError, match=message):
+        attribute_all(network, images, names, **options)
+
+
+def test_together_takes_the_options_of_its_search(network: nn.Module, images: Tensor) -> None:
+    attribute_all(network, images[:2], ["IG", "BIG"], steps=4, norm="linf")
+    attribute_all(network, images[:2], ["SM"], search="foolbox:DDNAttack", stepsize=4)  # for when a boundary is wanted
+    own = {"search": lambda calls, pixels, *_, patience: 1 - pixels, "patience": 3}
+    attribute_all(network, images[:2], ["BIG"], on_missing="last", **own)  # type: ignore[arg-type]
 
 
 def test_together_gives_the_same_numbers_with_fewer_gradients(network: nn.Module, images: Tensor, make_edge: Edge) -> None:

@@ -144,6 +144,7 @@ def test_a_model_that_never_changes_its_mind(images: Tensor, search: str) -> Non
         edge = find_boundary(Constant(), images[:3], search=search)
     assert not edge.found.any()
     assert torch.isinf(edge.distance).all()
+    assert (edge.crossed_to == -1).all()
     one_sided = nn.Sequential(nn.Flatten(), nn.Linear(108, 2))
     with torch.no_grad():
         one_sided[1].bias.copy_(torch.tensor([1000.0, 0.0]))
@@ -219,7 +220,44 @@ def test_progress_and_wrong_names(linear: nn.Sequential, images: Tensor) -> None
         find_boundary(linear, images, norm="l3")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="'linf' works with fast and thorough"):
         find_boundary(linear, images, search="paper", norm="linf")
+    for wrong in (None, ["fast"]):
+        with pytest.raises(TypeError, match=r"`search` must be one of fast, .* or a function, got "):
+            find_boundary(linear, images, search=wrong)  # type: ignore[arg-type]
     assert set(SEARCHES) == {"fast", "thorough", "paper", "autopgd"}
+
+
+def test_a_search_of_ones_own_takes_any_norm_and_bounds(
+    linear: nn.Sequential, images: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SEARCHES, "mine", SEARCHES["fast"])
+    for norm, bounds in (("linf", (0.0, 1.0)), ("l2", None)):
+        ours = find_boundary(linear, images, search="mine", norm=norm, bounds=bounds)  # type: ignore[arg-type]
+        assert torch.equal(ours.points, find_boundary(linear, images, norm=norm, bounds=bounds).points)  # type: ignore[arg-type]
+    as_list = find_boundary(linear, images[:1], search="foolbox:DDNAttack", bounds=[0, 1], steps=20)  # type: ignore[arg-type]
+    assert as_list.found.all()
+
+
+def test_points_that_no_gradient_led_to_are_said(images: Tensor) -> None:
+    def steps(pixels: Tensor) -> Tensor:  # two classes by brightness, in steps: the gradient is 0 everywhere
+        bright = (pixels.mean((1, 2, 3)) > 0.6).float() + 0 * pixels.mean((1, 2, 3))
+        return torch.stack([1 - bright, bright], dim=1) * 3
+
+    def mostly(pixels: Tensor) -> Tensor:  # as above, and the margin leans a little on a pixel that decides nothing
+        return steps(pixels) + torch.stack([1e-3 * pixels[:, 0, 0, 0], 0 * pixels[:, 0, 0, 0]], dim=1)
+
+    def white(calls: object, pixels: Tensor, *_: object) -> Tensor:
+        return torch.where(pixels[:, :1, :1, :1] > 0.5, pixels, 1.0)  # some are not found, and are not counted
+
+    missed = int((images[:, 0, 0, 0] > 0.5).sum())
+    assert 0 < missed < 12
+    with pytest.warns(UserWarning, match="gradients of exactly 0") as seen:
+        edge = find_boundary(steps, images, search=white)
+    assert int(edge.found.sum()) == 12 - missed
+    assert edge.crossed_to.tolist() == torch.where(edge.found, 1, -1).tolist()
+    expected = f"gradients of exactly 0 at the boundary points of {12 - missed} of 12 images"
+    assert sum(expected in str(warning.message) for warning in seen) == 1
+    with pytest.warns(UserWarning, match=f"points of {12 - missed} of 12 images are hardly the nearest"):
+        find_boundary(mostly, images, search=white)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The thesis' search against a linear model whose boundary is known in closed form."""
 
+import dataclasses
 import random
 from collections.abc import Callable
 from typing import Any
@@ -99,6 +100,20 @@ def test_cw_is_not_clipped_and_what_lies_beyond_is_flagged() -> None:
     assert crosses(model, result.cw_points, labels).all()
     assert torch.allclose(length(result.cw_points - images), exact, rtol=0.05)
     assert torch.equal(result.points[1], result.cw_points[1])
+
+
+def test_the_caller_hears_of_points_beyond_the_papers_epsilon(
+    near: tuple[nn.Module, Tensor, Tensor, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, images, labels, _ = linear_model([0.4, 1.25, 1.2])
+    with pytest.warns(UserWarning, match=r"the points of 2 of 3 images are CW's and lie further away than .* ε = 1\.0"):
+        found(model, images, labels)
+    found(*near[:3])
+    result = pieces(model, images, labels)
+    closer = dataclasses.replace(result, pgd_distance=result.cw_distance - 0.01)
+    assert closer.beyond.any()
+    monkeypatch.setattr("locality.boundary.paper.paper_pieces", lambda *_: closer)
+    found(model, images, labels)  # PGD's points win, so where CW's lie concerns nobody
 
 
 def test_the_closer_success_wins() -> None:

@@ -196,3 +196,15 @@ def test_fast_is_near_and_cheap_on_models_that_ship(name: str) -> None:
     assert edge.found.all()
     assert float(edge.distance.mean() / reference.distance.mean()) < 1.02
     assert seen[0].gradients / len(images) <= 25
+
+
+@pytest.mark.parametrize(("norm", "most"), [("l2", 1e-4), ("linf", 0.05)])
+def test_the_batch_hardly_matters_on_a_robust_model(norm: Any, most: float) -> None:
+    """In ℓ∞ a sign that rounding turns may send an image another way, so a few may differ; the others must not."""
+    model = load_model("shapes_cnn_robust")
+    images = load_dataset("shapes", limit=10, count=40, spec=model.spec).batch(range(10)).images
+    together = find_boundary(model, images, norm=norm).distance
+    alone = torch.cat([find_boundary(model, images[row : row + 1], norm=norm, chunk=1).distance for row in range(10)])
+    apart = (together / alone - 1).abs()
+    assert apart.max() < most
+    assert (apart < 1e-4).sum() >= 8
