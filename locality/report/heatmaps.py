@@ -16,7 +16,8 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from locality.report.measures import Model, NotMeasuredError, floats, models_of, panel_methods
+from locality.report.choice import shown_methods
+from locality.report.measures import Model, NotMeasuredError, floats, models_of
 from locality.report.palette import COLUMN_WIDTH, GREY, PAGE_WIDTH, STYLE, Width, plain
 from locality.runner.results import GalleryImage, Results
 
@@ -72,7 +73,7 @@ def method_heatmaps(
     results: Results,
     model: str | None = None,
     images: int = 4,
-    methods: Sequence[str] = (),
+    methods: Sequence[str] | None = None,
     width: Width = "page",
 ) -> Figure:
     """Figure 3.3: images of the gallery with the maps of several methods, for one standard model."""
@@ -92,7 +93,7 @@ def twin_heatmaps(
     results: Results,
     pair: tuple[str, str] | None = None,
     images: int = 2,
-    methods: Sequence[str] = (),
+    methods: Sequence[str] | None = None,
     width: Width = "page",
 ) -> Figure:
     """Figure 3.5: the same images explained for a standard model and for its robust twin, one above the other."""
@@ -106,7 +107,9 @@ def twin_heatmaps(
     return heatmap_figure(results, rows, methods, width)
 
 
-def heatmap_figure(results: Results, rows: Sequence[Row], methods: Sequence[str] = (), width: Width = "page") -> Figure:
+def heatmap_figure(
+    results: Results, rows: Sequence[Row], methods: Sequence[str] | None = None, width: Width = "page"
+) -> Figure:
     """One row of tiles each: the image with its box, then the maps, with F1 under each, on one colour scale a row.
 
     In a column, where words beside a tile would be longer than it is high, a row's title stands above it.
@@ -114,7 +117,7 @@ def heatmap_figure(results: Results, rows: Sequence[Row], methods: Sequence[str]
     if not rows:
         raise NotMeasuredError(NO_MAPS)
     there = list(dict.fromkeys(method for row in rows for model, method in row.image.maps if model == row.model.name))
-    chosen = tuple(methods or panel_methods(there))
+    chosen = shown_methods(methods, there)
     scores = _f1_scores(results)
     narrow = width == "column"
     wide, beside, between = (COLUMN_WIDTH, 0.5, 0.36) if narrow else (PAGE_WIDTH, 1.35, 0.24)
