@@ -32,7 +32,7 @@ from locality.runner.table_files import write_whole
 
 SHOWN_FIGURES = ("3.4", "3.5", "3.2", "distance", "2.4", "3.3", "B.1", "B.2")
 PIXELS = 140  # an inch of a figure
-LONG = 40  # letters of a field that may be broken into lines
+LONG = 24  # letters of a field that may be broken into lines
 
 
 @dataclass(frozen=True)
@@ -151,9 +151,10 @@ def _table(table: Table) -> str:
     )
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in table.notes)
     return (
-        f'<h3 id="table-{escape(table.name)}">{escape(table.title)}</h3>\n<div class="wide" tabindex="0">'
+        f'<h3 id="table-{escape(table.name)}">{escape(table.title)}</h3>\n'
+        '<div><p class="hint" aria-hidden="true">More columns on the right: scroll →</p><div class="wide" tabindex="0">'
         f'<table class="sortable" aria-labelledby="table-{escape(table.name)}"><thead><tr>{head}</tr></thead>\n'
-        f"<tbody>\n{body}</tbody></table></div>\n{notes}\n"
+        f"<tbody>\n{body}</tbody></table></div></div>\n{notes}\n"
     )
 
 
