@@ -7,7 +7,6 @@ a straight line, which the real boundary need not follow.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,30 +23,11 @@ from torch import Tensor, nn
 from locality.attribution import attribute_all
 from locality.boundary import find_boundary
 from locality.report.palette import COLUMN_WIDTH, GREEN, INK, ORANGE, PAGE_WIDTH, PURPLE, STYLE, YELLOW, Width
+from locality.report.two_inputs import FINE, SEED, TwoInputs, lattice, telling_point, trained_net
 from locality.types import PathMaps
 
 Vector = NDArray[np.float64]  # 2
-STEPS, POINTS, SEED = 400, 240, 5  # of training; of the seeds 0 to 11, 5 has the most telling point
-FINE = 420  # points a side of the picture
 COLOURS = {"SM": PURPLE, "BSM": GREEN, "IG": ORANGE, "BIG": GREEN}
-
-
-class TwoInputs(nn.Module):
-    """Two pixels in, logits g and −g out; two hidden layers of ReLUs."""
-
-    def __init__(self, width: int = 10) -> None:
-        super().__init__()
-        self.width = width
-        self.first, self.second, self.last = nn.Linear(2, width), nn.Linear(width, width), nn.Linear(width, 1)
-
-    def forward(self, images: Tensor) -> Tensor:
-        value = self.last(self.neurons(images.flatten(1))[:, -self.width :].relu())
-        return torch.cat([value, -value], dim=1)
-
-    def neurons(self, points: Tensor) -> Tensor:
-        """What each neuron receives; its ReLU is on where that is positive."""
-        first = self.first(6 * (points - 0.5))
-        return torch.cat([first, self.second(first.relu())], dim=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,22 +45,6 @@ class Geometry:
         return float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
 
 
-@functools.lru_cache(maxsize=4)
-def trained_net(seed: int = SEED) -> TwoInputs:
-    """The network, fitted to two classes that a bent line separates; the caller's random state is left alone."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        net = TwoInputs()
-        points = torch.rand(POINTS, 2)
-        labels = (points[:, 1] < 0.5 + 0.28 * torch.sin(6.5 * points[:, 0])).long()
-        optimiser = torch.optim.Adam(net.parameters(), lr=0.02)
-        for _ in range(STEPS):
-            optimiser.zero_grad()
-            nn.functional.cross_entropy(net(points), labels).backward()
-            optimiser.step()
-    return net.eval().requires_grad_(False)
-
-
 def geometry(point: tuple[float, float] | None = None, seed: int = SEED) -> Geometry:
     """The four methods at one point; by default where BSM differs from SM and BIG from IG, yet both boundaries are in view.
 
@@ -89,7 +53,7 @@ def geometry(point: tuple[float, float] | None = None, seed: int = SEED) -> Geom
     (1.0, True)
     """
     net = trained_net(seed)
-    chosen = torch.tensor([point]) if point is not None else _telling_point(net)
+    chosen = torch.tensor([point]) if point is not None else telling_point(net)
     images = chosen.view(1, 1, 1, 2)
     edge = find_boundary(net, images, search="thorough")
     found = attribute_all(net, images, ["SM", "BSM", "IG", "BIG"], boundary=edge, points=400)
@@ -134,50 +98,6 @@ def geometry_figure(seed: int = SEED, width: Width = "page") -> Figure:
     return figure
 
 
-def _telling_point(net: TwoInputs) -> Tensor:
-    """Of a lattice of points with their boundary in view, the one that tells both pairs of methods apart best.
-
-    That is where the smaller of two gaps is largest: by how much BSM is better aligned with the normal of the nearest
-    boundary than SM is, and BIG than IG.
-    """
-    side = torch.linspace(0.2, 0.8, 31)
-    points = torch.cartesian_prod(side, side)
-    # The nearest point of a fine lattice that has the other class: near enough to choose by, and quick.
-    _, others = _lattice(100)
-    distances = torch.cdist(points, others)
-    distances[(net(points)[:, 0] > 0)[:, None] == (net(others)[:, 0] > 0)[None]] = torch.inf
-    distance, nearest = distances.min(1)
-    across = others[nearest]
-    saliency, normal = _slopes(net, points), _slopes(net, across)
-    cosine = nn.functional.cosine_similarity
-    sm = cosine(saliency, normal)
-    ig, big = (cosine(_mean_slopes(net, start, points), normal) for start in (torch.zeros_like(points), across))
-    # Where the polytope's own line is: at a distance of g/‖∇g‖ against the gradient; it must be in view, too.
-    suggested = points - saliency * (net(points)[:, 0] / saliency.pow(2).sum(1))[:, None]
-    inside = ((suggested - 0.5).abs() < 0.45).all(1) & ((across - 0.5).abs() < 0.42).all(1)
-    # At a corner of the boundary the lattice would tell a normal of the wrong side: the way there must follow the normal.
-    straight = cosine(points - across, normal).abs() > 0.98
-    usable = inside & straight & (distance > 0.14) & (distance < 0.3) & (sm > 0.15)
-    if not usable.any():
-        raise ValueError("`seed` must give a network whose gradient misses a boundary in view: try another")
-    gap = torch.minimum(1 - sm, big - ig)
-    return points[torch.where(usable, gap, -torch.inf).argmax()][None]
-
-
-def _slopes(net: TwoInputs, points: Tensor) -> Tensor:
-    """∇g at each point."""
-    places = points.detach().requires_grad_()
-    [found] = torch.autograd.grad(net(places)[:, 0].sum(), places)
-    return found
-
-
-def _mean_slopes(net: TwoInputs, starts: Tensor, ends: Tensor, steps: int = 20) -> Tensor:
-    """∇g averaged along the way to each point."""
-    shares = (torch.arange(steps) + 0.5) / steps
-    places = starts[None] + shares[:, None, None] * (ends - starts)[None]
-    return _slopes(net, places.reshape(-1, 2)).reshape(steps, -1, 2).mean(0)
-
-
 def _logit(net: TwoInputs, points: Tensor) -> Tensor:
     """The logit of the predicted class: |g|."""
     found: Tensor = net(points).amax(1)
@@ -186,7 +106,7 @@ def _logit(net: TwoInputs, points: Tensor) -> Tensor:
 
 def _draw_regions(panel: Axes, net: TwoInputs) -> None:
     """Classes as tints, polytopes' edges as thin lines, the decision boundary as a thick one."""
-    grid, points = _lattice()
+    grid, points = lattice()
     value = net(points)[:, 0].reshape(FINE, FINE).numpy()
     neurons = net.neurons(points).reshape(FINE, FINE, -1).numpy()
     panel.contourf(grid, grid, value, levels=[-np.inf, 0, np.inf], colors=["#eef3f8", "#faf3ea"])
@@ -227,7 +147,7 @@ def _draw_projections(panel: Axes, found: Geometry) -> None:
 
 
 def _draw_paths(panel: Axes, found: Geometry) -> None:
-    _, points = _lattice()
+    _, points = lattice()
     patterns = _patterns(found.net, points).reshape(FINE, FINE)
     paths = {"IG": np.zeros(2), "BIG": found.across}
     picture = np.zeros((FINE, FINE, 4))
@@ -305,13 +225,6 @@ def _patterns(net: TwoInputs, points: Tensor) -> NDArray[np.int64]:
     """A number for the polytope that each point lies in: its neurons that are on, as bits."""
     on = (net.neurons(points) > 0).numpy()
     return np.asarray(on @ (1 << np.arange(on.shape[1], dtype=np.int64)))
-
-
-def _lattice(count: int = FINE) -> tuple[NDArray[np.float64], Tensor]:
-    """The places of rows and columns, and all points, row by row."""
-    side = (np.arange(count) + 0.5) / count
-    rows, columns = np.meshgrid(side, side, indexing="ij")
-    return side, torch.tensor(np.stack([columns, rows], axis=-1).reshape(-1, 2), dtype=torch.float32)
 
 
 def _flat(value: PathMaps | Tensor) -> Tensor:

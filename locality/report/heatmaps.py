@@ -16,8 +16,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from locality.report.choice import shown_methods
-from locality.report.measures import Model, NotMeasuredError, floats, models_of
+from locality.report.measures import Model, NotMeasuredError, floats, models_of, panel_methods
 from locality.report.palette import COLUMN_WIDTH, GREY, PAGE_WIDTH, STYLE, Width, plain
 from locality.runner.results import GalleryImage, Results
 
@@ -117,7 +116,7 @@ def heatmap_figure(
     if not rows:
         raise NotMeasuredError(NO_MAPS)
     there = list(dict.fromkeys(method for row in rows for model, method in row.image.maps if model == row.model.name))
-    chosen = shown_methods(methods, there)
+    chosen = tuple(methods or panel_methods(there))
     scores = _f1_scores(results)
     narrow = width == "column"
     wide, beside, between = (COLUMN_WIDTH, 0.5, 0.36) if narrow else (PAGE_WIDTH, 1.35, 0.24)
