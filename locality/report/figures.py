@@ -18,8 +18,8 @@ from locality.report.palette import ACROSS, Width, write_figure
 from locality.report.sanity_curve import sanity_figure
 from locality.runner.results import Results
 
-RHO = "ρ = "
-# What a caption says of, beside the text that must stand in the figure for it: a word of the legend, or a ρ.
+RHO, PANELS = "ρ = ", "several panels"
+# What a caption says; of a pair, only where the first is in the figure: a word of the legend, a ρ, several panels.
 Sentence = str | tuple[str, str]
 
 
@@ -36,10 +36,12 @@ class Drawing:
     def caption(self, figure: Figure, data: str = "") -> str:
         """What the figure shows: no word of what is not drawn in it."""
         written = {text.get_text() for text in figure.findobj(Text)}
+        written |= {RHO} if any(RHO in text for text in written) else set()
+        written |= {PANELS} if len(figure.axes) > 1 else set()
         said = []
         for sentence in self.sentences:
             sign, words = ("", sentence) if isinstance(sentence, str) else sentence
-            if not sign or sign in written or (sign == RHO and any(RHO in text for text in written)):
+            if not sign or sign in written:
                 said.append(words)
         return " ".join([*said, *([f"Data: {data}."] if data and self.of_results else [])])
 
@@ -54,6 +56,7 @@ class Drawn:
 
 FLOOR = (scatter.FLOOR, "Dashed: a model with random weights; its band is its interval.")
 BARS = "Bars are 95 % intervals over images: bootstrap for scores, Wilson for accuracies."
+SCALES = (PANELS, "Each panel has its own scale upwards.")
 MODELS_RHO = (RHO, "ρ is Spearman's over the models.")
 HEAT = "Red speaks for the predicted class, blue against it; one colour scale a row. The first images of the gallery."
 
@@ -85,7 +88,7 @@ FIGURES: dict[str, Drawing] = {
     "3.2": Drawing(
         "fig3_2",
         "Locality against accuracy",
-        (FLOOR, BARS, MODELS_RHO),
+        (FLOOR, BARS, SCALES, MODELS_RHO),
         lambda results, choice, width: scatter.locality_against_accuracy(
             results, choice.score or "f1", choice.methods, width
         ),
@@ -106,6 +109,7 @@ FIGURES: dict[str, Drawing] = {
             (scatter.TREND, "The dark arrow is the least-squares line of the robust models."),
             FLOOR,
             BARS,
+            SCALES,
             (RHO, "ρ is Spearman's over the robust models."),
         ),
         lambda results, choice, width: scatter.locality_against_robustness(
@@ -121,13 +125,13 @@ FIGURES: dict[str, Drawing] = {
     "B.1": Drawing(
         "figB_1",
         "Precision against accuracy",
-        ("How much of the positive attribution lies in the box.", FLOOR, BARS, MODELS_RHO),
+        ("How much of the positive attribution lies in the box.", FLOOR, BARS, SCALES, MODELS_RHO),
         lambda results, choice, width: scatter.locality_against_accuracy(results, "precision", choice.methods, width),
     ),
     "B.2": Drawing(
         "figB_2",
         "Recall against accuracy",
-        ("How much of the attribution in the box is positive.", FLOOR, BARS, MODELS_RHO),
+        ("How much of the attribution in the box is positive.", FLOOR, BARS, SCALES, MODELS_RHO),
         lambda results, choice, width: scatter.locality_against_accuracy(results, "recall", choice.methods, width),
     ),
     "distance": Drawing(
@@ -141,6 +145,7 @@ FIGURES: dict[str, Drawing] = {
                 "locality, lines would rise, too.",
             ),
             "Bars and bands are 95 % bootstrap intervals over images.",
+            SCALES,
             (RHO, "ρ is Spearman's: over models, and within them (median)."),
         ),
         lambda results, choice, width: distance.locality_against_distance(

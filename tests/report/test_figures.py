@@ -158,6 +158,9 @@ def test_captions_name_the_data_and_only_what_is_drawn() -> None:
     for words in ("arrow", "Dashed", "Robust models", "ρ"):
         assert words not in little
     assert "Standard models" in little
+    alone = FIGURES["3.4"].draw(small_results(), Choice(("SM",)), "page")
+    assert "own scale" in everything
+    assert "own scale" not in FIGURES["3.4"].caption(alone)
     assert "Dashed" in caption("3.2", small_results())
     assert "Dashed" not in caption("3.2", plain)
     assert "quarters" in caption("distance", small_results())
