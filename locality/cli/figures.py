@@ -23,12 +23,24 @@ def figures(
         str, typer.Option(help="page, or column: panels below each other, for one column of a paper.")
     ] = "page",
     data: OneData = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Methods that were measured, with commas; SM,IG,BIG where they are, if not given.")
+    ] = None,
+    score: Annotated[
+        str | None, typer.Option(help="f1, precision, recall or lift, for Figures 3.2, 3.4 and distance; f1 if not given.")
+    ] = None,
+    attack: Annotated[
+        str | None, typer.Option(help='The budget of Figure 3.4, such as "linf 8/255"; the usual one if not given.')
+    ] = None,
 ) -> None:
-    """Draw the figures of the paper from the results of a benchmark, as PNG and PDF."""
+    """Draw the figures of the paper from the results of a benchmark, as PNG and PDF; of several data sets, each its own."""
+    from locality.report.choice import checked_choice
     from locality.report.figures import draw_figures
 
+    found = read(results, data)
     wanted = names_between_commas(which) if which else None
-    drawn = draw_figures(read(results, data), out, wanted, names_between_commas(forms), width)  # type: ignore[arg-type]
+    choice = checked_choice(found, names_between_commas(methods) if methods else None, score, attack)
+    drawn = draw_figures(found, out, wanted, names_between_commas(forms), width, choice)  # type: ignore[arg-type]
     for paths in drawn.files.values():
         say(", ".join(map(str, paths)))
     for name, reason in drawn.left_out.items():

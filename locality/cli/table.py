@@ -22,11 +22,15 @@ OneData = Annotated[str | None, typer.Option("--data", help="Only what was measu
 
 
 def read(results: Path, data: str | None) -> Measured:
-    """The results behind the two options above."""
+    """The results behind the two options above; where more are to come, a line on standard error says so."""
+    from locality.report.words import unfinished_sentence
     from locality.runner.results import of_data
     from locality.runner.store import read_results
 
     found = read_results(results)
+    missing = unfinished_sentence(found)
+    if missing is not None:
+        say(f"locality: {missing}", error=True)
     return found if data is None else of_data(found, data)
 
 

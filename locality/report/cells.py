@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from locality.report.measures import Measure
 
 Mark = Literal["", "best", "near"]
 Form = Literal["text", "number", "interval"]
+TINY = 1e-4  # below it, zeros hide how small a number is
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +92,13 @@ def marked(
 
 def score_cell(measure: Measure | None, interval: bool = True) -> Cell:
     """A mean with three decimals."""
-    return _cell(measure, lambda value: f"{value:.3f}", interval)
+    return _cell(measure, lambda value: f"{round(value, 3) + 0.0:.3f}", interval)  # + 0.0: no minus sign before 0.000
 
 
 def distance_cell(measure: Measure | None) -> Cell:
-    """A mean of any size: three digits of it, and as many decimals for the ends of its interval."""
+    """A mean of any size: three digits of it, and as many decimals for the ends of its interval; tiny ones as 2.0e-7."""
+    if measure is not None and 0 < measure.mean < TINY:
+        return _cell(measure, tiny_text, True)
     size = 0.0 if measure is None or not measure.mean > 0 else math.log10(measure.mean)
     decimals = max(0, 2 - math.floor(size))
     return _cell(measure, lambda value: f"{value:,.{decimals}f}", True)
@@ -112,7 +116,8 @@ def _cell(measure: Measure | None, written: Callable[[float], str], interval: bo
         return Cell("–")
     if measure.used == 0:
         return Cell("undefined")
-    mean, low, high = (written(value).replace("-", "−") for value in (measure.mean, measure.low, measure.high))
+    # Only the sign in front becomes a minus: a power of ten is copied into programs.
+    mean, low, high = (re.sub("^-", "−", written(value)) for value in (measure.mean, measure.low, measure.high))
     if not interval or measure.used == 1:
         return Cell(mean, measure.mean, error=measure.error)
     text = f"{mean} [{low}, {high}]"
@@ -122,7 +127,23 @@ def _cell(measure: Measure | None, written: Callable[[float], str], interval: bo
 def median_cell(values: NDArray[np.float64]) -> Cell:
     """The median of the defined values."""
     middle = float(np.median(values[~np.isnan(values)])) if (~np.isnan(values)).any() else math.nan
-    return Cell("–") if math.isnan(middle) else Cell(f"{middle:.3g}", middle)
+    if math.isnan(middle):
+        return Cell("–")
+    return Cell(tiny_text(middle) if 0 < abs(middle) < TINY else _three_digits(middle), middle)
+
+
+def tiny_text(value: float) -> str:
+    """Two digits and a power of ten.
+
+    >>> tiny_text(2.02e-7), tiny_text(0.0)
+    ('2.0e-7', '0')
+    """
+    digits, _, power = f"{value:.1e}".partition("e")
+    return f"{digits}e{int(power)}" if value else "0"
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def count_cell(number: int) -> Cell:

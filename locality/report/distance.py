@@ -11,9 +11,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 
+from locality.report.choice import shown_methods
 from locality.report.letters import Point, letter_key, model_letters, write_letters
 from locality.report.measures import (
     Measure,
@@ -23,26 +25,26 @@ from locality.report.measures import (
     found_distance,
     measured,
     measures,
-    panel_methods,
 )
 from locality.report.palette import (
     COLOURS,
-    FILLS,
     GREY,
     STYLE,
     Width,
+    draw_model,
     family_markers,
     label_axes,
     model_legend,
     panels,
     plain,
 )
-from locality.report.scatter import METHOD_TITLES, TITLES, bars
+from locality.report.scatter import METHOD_TITLES, TITLES
 from locality.report.table_formats import signed_text
 from locality.runner.results import Results
 from locality.scores.statistics import correlation
 
 HEIGHT = 2.9  # inches
+QUARTERS = "quarters of its images"  # in the legend
 BINS = 4  # groups of equally many images
 FEWEST = 5  # images of a group: fewer say nothing
 
@@ -57,10 +59,6 @@ class Curve:
     group_distances: NDArray[np.float64]
     groups: list[Measure]
 
-    def line(self) -> list[tuple[float, float]]:
-        """The corners of its line."""
-        return [(float(far), group.mean) for far, group in zip(self.group_distances, self.groups, strict=True)]
-
 
 @mpl.rc_context(STYLE)
 def locality_against_distance(
@@ -73,7 +71,7 @@ def locality_against_distance(
     models, then the median of the models' own over images.
     """
     found = measured(results)
-    chosen = tuple(methods or panel_methods(found.methods))
+    chosen = shown_methods(methods, found.methods)
     curves = {method: _curves(results, method, score) for method in chosen}
     if not any(curves.values()):
         raise NotMeasuredError("boundary distance and locality of no model were both measured")
@@ -101,15 +99,22 @@ def locality_against_distance(
         panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         panel.xaxis.set_minor_formatter(NullFormatter())
     label_axes(axes, "ℓ2 distance to the decision boundary", f"locality ({TITLES[score]})", width)
-    model_legend(figure, models, key=letter_key(models, width), width=width)
+    lines = (
+        [(Line2D([], [], color=GREY, linewidth=0.9), QUARTERS)] if any(_lined(curves[method]) for method in chosen) else []
+    )
+    model_legend(figure, models, lines, letter_key(models, width), width)
     letters = model_letters(models)
     if letters:
         figure.draw_without_rendering()  # fixes limits and layout, which letters are placed by
     for panel, method in zip(axes, chosen, strict=True) if letters else ():
         points = [Point(curve.model, curve.distance, curve.score) for curve in curves[method]]
-        lines = [curve.line() for curve in curves[method] if len(curve.groups) > 1]
-        write_letters(panel, points, letters, lines)
+        write_letters(panel, points, letters)  # the thin lines are everywhere, and letters can be read above them
     return figure
+
+
+def _lined(curves: Sequence[Curve]) -> list[Curve]:
+    """Those with enough images for a line."""
+    return [curve for curve in curves if len(curve.groups) > 1]
 
 
 def _curves(results: Results, method: str, score: str) -> list[Curve]:
@@ -144,18 +149,7 @@ def _draw(panel: Axes, curve: Curve, markers: dict[str, str]) -> None:
         panel.fill_between(curve.group_distances, low, high, color=colour, alpha=0.08, linewidth=0, zorder=1.5)
         heights = [group.mean for group in curve.groups]
         panel.plot(curve.group_distances, heights, color=colour, linewidth=0.7, alpha=0.75, zorder=2)
-    panel.errorbar(
-        curve.distance.mean,
-        curve.score.mean,
-        xerr=bars(curve.distance),
-        yerr=bars(curve.score),
-        marker=markers[curve.model.family],
-        color=colour,
-        markerfacecolor=FILLS[curve.model.kind],
-        elinewidth=0.7,
-        capthick=0.7,
-        zorder=4,
-    )
+    draw_model(panel, curve.model, curve.distance, curve.score, markers[curve.model.family])
 
 
 def _note(results: Results, curves: Sequence[Curve], method: str, score: str) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import textwrap
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +15,7 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.textpath import TextPath
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -24,10 +27,12 @@ from locality.imagenet_classes import class_word
 from locality.model_calls import calling, check_images, model_device
 from locality.report.heatmaps import Pixels, draw_scale, draw_tile, heat_picture, shared_limit
 from locality.report.palette import BLUE, GREY, INK, STYLE, figure_bytes, plain, write_figure
+from locality.report.table_formats import one_line
 from locality.types import DataError, ModelSpec, PathMaps, Sample
 
 METHODS = ("SM", "IG", "BIG")
 TOP = 5  # classes listed
+WORDS = 8  # points, the size of sentences
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +72,11 @@ class Explanation:
         """The image, its maps, and the predicted classes, side by side."""
         tiles = len(self.maps) + 1
         side = 1.75
-        figure = Figure(figsize=(tiles * side + 2.4, side + 1.05), layout="constrained")
+        width = tiles * side + 2.4
+        lines = [line for sentence in self.sentences() for line in wrapped(one_line(sentence), 72 * (width - 0.15), WORDS)]
+        # Room for two lines, as sentences mostly need, and for each further one.
+        height = side + 1.05 + max(0, len(lines) - 2) * 1.4 * WORDS / 72
+        figure = Figure(figsize=(width, height), layout="constrained")
         grid = figure.add_gridspec(2, tiles + 1, width_ratios=[1] * tiles + [1.2], height_ratios=[1, 0.05])
         panels = [figure.add_subplot(grid[0, place]) for place in range(tiles + 1)]
         draw_tile(panels[0], self.image)
@@ -78,8 +87,7 @@ class Explanation:
             panel.set_title(plain(name))
         draw_scale(figure, limit, under=figure.add_subplot(grid[1, 1:tiles]))
         _draw_classes(panels[tiles], self.classes)
-        lines = [plain(line, 200) for line in self.sentences()]
-        figure.suptitle("\n".join(lines), fontsize=8, x=0.008, ha="left", linespacing=1.4)
+        figure.suptitle("\n".join(map(_as_it_is, lines)), fontsize=WORDS, x=0.008, ha="left", linespacing=1.4)
         return figure
 
     def save(self, path: str | Path) -> Path:
@@ -167,6 +175,32 @@ def _scaled(value: PathMaps | Tensor) -> NDArray[np.float32]:
     plane: NDArray[np.float32] = maps[0].sum(0).float().cpu().numpy()
     largest = np.abs(plane).max()
     return plane / largest if largest > 0 else plane
+
+
+def wrapped(text: str, width: float, size: float) -> list[str]:
+    """The text in lines of at most `width` points; a word that is longer is broken.
+
+    >>> wrapped("some words", 1000, 8), wrapped("some words", 30, 8)
+    (['some words'], ['some', 'words'])
+    """
+    whole = _length(text, size)
+    lines = [text]
+    letters = math.ceil(1.3 * len(text) * width / max(whole, width))  # more than fit, if letters are not very uneven
+    while letters > 1 and any(_length(line, size) > width for line in lines):
+        lines = textwrap.wrap(text, letters)
+        letters = math.floor(0.97 * letters)
+    return lines
+
+
+def _length(line: str, size: float) -> float:
+    """Of the printed line, in points."""
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        return float(TextPath((0, 0), _as_it_is(line), size=size).get_extents().x1)
+
+
+def _as_it_is(line: str) -> str:
+    return plain(line, len(line))
 
 
 def _draw_classes(panel: Axes, classes: Sequence[tuple[str, float]]) -> None:

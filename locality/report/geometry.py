@@ -7,7 +7,6 @@ a straight line, which the real boundary need not follow.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,30 +23,11 @@ from torch import Tensor, nn
 from locality.attribution import attribute_all
 from locality.boundary import find_boundary
 from locality.report.palette import COLUMN_WIDTH, GREEN, INK, ORANGE, PAGE_WIDTH, PURPLE, STYLE, YELLOW, Width
+from locality.report.two_inputs import FINE, SEED, TwoInputs, lattice, telling_point, trained_net
 from locality.types import PathMaps
 
 Vector = NDArray[np.float64]  # 2
-STEPS, POINTS, SEED = 400, 240, 2  # of training
-FINE = 420  # points a side of the picture
 COLOURS = {"SM": PURPLE, "BSM": GREEN, "IG": ORANGE, "BIG": GREEN}
-
-
-class TwoInputs(nn.Module):
-    """Two pixels in, logits g and −g out; two hidden layers of ReLUs."""
-
-    def __init__(self, width: int = 10) -> None:
-        super().__init__()
-        self.width = width
-        self.first, self.second, self.last = nn.Linear(2, width), nn.Linear(width, width), nn.Linear(width, 1)
-
-    def forward(self, images: Tensor) -> Tensor:
-        value = self.last(self.neurons(images.flatten(1))[:, -self.width :].relu())
-        return torch.cat([value, -value], dim=1)
-
-    def neurons(self, points: Tensor) -> Tensor:
-        """What each neuron receives; its ReLU is on where that is positive."""
-        first = self.first(6 * (points - 0.5))
-        return torch.cat([first, self.second(first.relu())], dim=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,31 +45,15 @@ class Geometry:
         return float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
 
 
-@functools.lru_cache(maxsize=4)
-def trained_net(seed: int = SEED) -> TwoInputs:
-    """The network, fitted to two classes that a bent line separates; the caller's random state is left alone."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        net = TwoInputs()
-        points = torch.rand(POINTS, 2)
-        labels = (points[:, 1] < 0.5 + 0.28 * torch.sin(6.5 * points[:, 0])).long()
-        optimiser = torch.optim.Adam(net.parameters(), lr=0.02)
-        for _ in range(STEPS):
-            optimiser.zero_grad()
-            nn.functional.cross_entropy(net(points), labels).backward()
-            optimiser.step()
-    return net.eval().requires_grad_(False)
-
-
 def geometry(point: tuple[float, float] | None = None, seed: int = SEED) -> Geometry:
-    """The four methods at one point; by default where the gradient misses the nearest boundary most, yet both are in view.
+    """The four methods at one point; by default where BSM differs from SM and BIG from IG, yet both boundaries are in view.
 
     >>> found = geometry()
     >>> round(found.cosine("BSM"), 6), found.cosine("SM") < 0.9
     (1.0, True)
     """
     net = trained_net(seed)
-    chosen = torch.tensor([point]) if point is not None else _telling_point(net)
+    chosen = torch.tensor([point]) if point is not None else telling_point(net)
     images = chosen.view(1, 1, 1, 2)
     edge = find_boundary(net, images, search="thorough")
     found = attribute_all(net, images, ["SM", "BSM", "IG", "BIG"], boundary=edge, points=400)
@@ -115,7 +79,7 @@ def geometry_figure(seed: int = SEED, width: Width = "page") -> Figure:
     """Figure 2.3. Left: SM leads to the line that its polytope suggests, BSM to the nearest real boundary.
 
     Right: IG averages gradients over the polytopes between the black image and x, BIG over those between boundary and x.
-    Arrows lead down the gradient. x is chosen where SM misses the boundary most; the mean is over a lattice of points.
+    Arrows lead down the gradient. x is chosen where both pairs differ most; the mean is over a lattice of points.
     """
     found = geometry(seed=seed)
     narrow = width == "column"
@@ -134,29 +98,6 @@ def geometry_figure(seed: int = SEED, width: Width = "page") -> Figure:
     return figure
 
 
-def _telling_point(net: TwoInputs) -> Tensor:
-    """Of a lattice of points with their boundary in view, the one whose gradient differs most from the normal there."""
-    side = torch.linspace(0.2, 0.8, 31)
-    points = torch.cartesian_prod(side, side)
-    # The nearest point of a fine lattice that has the other class: near enough to choose by, and quick.
-    _, others = _lattice(100)
-    across = net(others)[:, 0] > 0
-    distances = torch.cdist(points, others)
-    distances[(net(points)[:, 0] > 0)[:, None] == across[None]] = torch.inf
-    distance, nearest = distances.min(1)
-    found = [attribute_all(net, place.view(-1, 1, 1, 2), ["SM"])["SM"] for place in (points, others[nearest])]
-    saliency, normal = (_flat(maps) for maps in found)
-    # Across the boundary the other logit is the predicted one: its gradient has the opposite sign.
-    cosine = -nn.functional.cosine_similarity(saliency, normal)
-    # Where the polytope's own line is: at a distance of g/‖∇g‖ against the gradient; it must be in view, too.
-    suggested = points - saliency * (_logit(net, points) / saliency.pow(2).sum(1))[:, None]
-    inside = ((suggested - 0.5).abs() < 0.45).all(1) & ((others[nearest] - 0.5).abs() < 0.42).all(1)
-    usable = inside & (distance > 0.14) & (distance < 0.3) & (cosine > 0.15)
-    if not usable.any():
-        raise ValueError("`seed` must give a network whose gradient misses a boundary in view: try another")
-    return points[torch.where(usable, cosine, torch.inf).argmin()][None]
-
-
 def _logit(net: TwoInputs, points: Tensor) -> Tensor:
     """The logit of the predicted class: |g|."""
     found: Tensor = net(points).amax(1)
@@ -165,7 +106,7 @@ def _logit(net: TwoInputs, points: Tensor) -> Tensor:
 
 def _draw_regions(panel: Axes, net: TwoInputs) -> None:
     """Classes as tints, polytopes' edges as thin lines, the decision boundary as a thick one."""
-    grid, points = _lattice()
+    grid, points = lattice()
     value = net(points)[:, 0].reshape(FINE, FINE).numpy()
     neurons = net.neurons(points).reshape(FINE, FINE, -1).numpy()
     panel.contourf(grid, grid, value, levels=[-np.inf, 0, np.inf], colors=["#eef3f8", "#faf3ea"])
@@ -206,7 +147,7 @@ def _draw_projections(panel: Axes, found: Geometry) -> None:
 
 
 def _draw_paths(panel: Axes, found: Geometry) -> None:
-    _, points = _lattice()
+    _, points = lattice()
     patterns = _patterns(found.net, points).reshape(FINE, FINE)
     paths = {"IG": np.zeros(2), "BIG": found.across}
     picture = np.zeros((FINE, FINE, 4))
@@ -231,7 +172,7 @@ def _draw_points(panel: Axes, found: Geometry, others: Sequence[Vector], baselin
     panel.plot(*found.point, marker="o", markersize=7, **looks)
     panel.plot(*found.across, marker="D", markersize=6, **looks)
     _write(panel, found.point, "x", _free_side(found.point, [found.across, *others]), INK, 10)
-    _write(panel, found.across, "x′", _unit(found.across - found.point), INK, 10)
+    _write(panel, found.across, "x′", _free_side(found.across, [found.point, *others]), INK, 11)
     if baseline:
         panel.plot(0, 0, marker="s", markersize=8, clip_on=False, **looks)
         panel.annotate("b, black", (0, 0), (8, 5), textcoords="offset points", zorder=6)
@@ -284,13 +225,6 @@ def _patterns(net: TwoInputs, points: Tensor) -> NDArray[np.int64]:
     """A number for the polytope that each point lies in: its neurons that are on, as bits."""
     on = (net.neurons(points) > 0).numpy()
     return np.asarray(on @ (1 << np.arange(on.shape[1], dtype=np.int64)))
-
-
-def _lattice(count: int = FINE) -> tuple[NDArray[np.float64], Tensor]:
-    """The places of rows and columns, and all points, row by row."""
-    side = (np.arange(count) + 0.5) / count
-    rows, columns = np.meshgrid(side, side, indexing="ij")
-    return side, torch.tensor(np.stack([columns, rows], axis=-1).reshape(-1, 2), dtype=torch.float32)
 
 
 def _flat(value: PathMaps | Tensor) -> Tensor:

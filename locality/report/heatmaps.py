@@ -72,7 +72,7 @@ def method_heatmaps(
     results: Results,
     model: str | None = None,
     images: int = 4,
-    methods: Sequence[str] = (),
+    methods: Sequence[str] | None = None,
     width: Width = "page",
 ) -> Figure:
     """Figure 3.3: images of the gallery with the maps of several methods, for one standard model."""
@@ -92,7 +92,7 @@ def twin_heatmaps(
     results: Results,
     pair: tuple[str, str] | None = None,
     images: int = 2,
-    methods: Sequence[str] = (),
+    methods: Sequence[str] | None = None,
     width: Width = "page",
 ) -> Figure:
     """Figure 3.5: the same images explained for a standard model and for its robust twin, one above the other."""
@@ -106,7 +106,9 @@ def twin_heatmaps(
     return heatmap_figure(results, rows, methods, width)
 
 
-def heatmap_figure(results: Results, rows: Sequence[Row], methods: Sequence[str] = (), width: Width = "page") -> Figure:
+def heatmap_figure(
+    results: Results, rows: Sequence[Row], methods: Sequence[str] | None = None, width: Width = "page"
+) -> Figure:
     """One row of tiles each: the image with its box, then the maps, with F1 under each, on one colour scale a row.
 
     In a column, where words beside a tile would be longer than it is high, a row's title stands above it.

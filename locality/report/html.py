@@ -20,6 +20,7 @@ from typing import Any
 
 from locality import __version__
 from locality.report.cells import Cell, Column, Table
+from locality.report.choice import Choice, by_data
 from locality.report.figures import FIGURES
 from locality.report.gallery import gallery_data
 from locality.report.measures import NotMeasuredError
@@ -30,7 +31,8 @@ from locality.runner.results import Results
 from locality.runner.table_files import write_whole
 
 SHOWN_FIGURES = ("3.4", "3.5", "3.2", "distance", "2.4", "3.3", "B.1", "B.2")
-LONG = 40  # letters of a field that may be broken into lines
+PIXELS = 140  # an inch of a figure
+LONG = 24  # letters of a field that may be broken into lines
 
 
 @dataclass(frozen=True)
@@ -116,18 +118,29 @@ def _list(lines: Sequence[str]) -> str:
 
 
 def _figures(results: Results) -> list[str]:
+    """Those that can be drawn, of each data set under its name where there are several."""
+    parts = by_data(results)
     found = []
-    for name in SHOWN_FIGURES:
-        drawing = FIGURES[name]
-        try:
-            picture = base64.b64encode(figure_bytes(drawing.draw(results), "svg")).decode()
-        except NotMeasuredError:
-            continue
-        number = f"Figure {name}. " if name[-1].isdigit() else ""
-        words = f"<strong>{escape(number + drawing.title)}.</strong> {escape(drawing.caption)}"
-        source = f"data:image/svg+xml;base64,{picture}"
-        found.append(f'<figure><img src="{source}" alt="{escape(drawing.title)}"><figcaption>{words}</figcaption></figure>')
+    for data, part in parts.items():
+        drawn = [figure for name in SHOWN_FIGURES for figure in _figure(part, name, data)]
+        found += [f"<h3>{escape(data)}</h3>"] if drawn and len(parts) > 1 else []
+        found += drawn
     return found
+
+
+def _figure(results: Results, name: str, data: str) -> list[str]:
+    drawing = FIGURES[name]
+    try:
+        figure = drawing.draw(results, Choice(), "page")
+    except NotMeasuredError:
+        return []
+    picture = base64.b64encode(figure_bytes(figure, "svg")).decode()
+    number = f"Figure {name}. " if name[-1].isdigit() else ""
+    words = f"<strong>{escape(number + drawing.title)}.</strong> {escape(drawing.caption(figure, data))}"
+    # Letters of all figures are of one size: a figure of half the width is half as wide here, too.
+    width = round(PIXELS * float(figure.get_size_inches()[0]))
+    image = f'<img src="data:image/svg+xml;base64,{picture}" width="{width}" alt="{escape(drawing.title)}">'
+    return [f"<figure>{image}<figcaption>{words}</figcaption></figure>"]
 
 
 def _table(table: Table) -> str:
@@ -138,9 +151,10 @@ def _table(table: Table) -> str:
     )
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in table.notes)
     return (
-        f'<h3 id="table-{escape(table.name)}">{escape(table.title)}</h3>\n<div class="wide" tabindex="0">'
+        f'<h3 id="table-{escape(table.name)}">{escape(table.title)}</h3>\n'
+        '<div><p class="hint" aria-hidden="true">More columns on the right: scroll →</p><div class="wide" tabindex="0">'
         f'<table class="sortable" aria-labelledby="table-{escape(table.name)}"><thead><tr>{head}</tr></thead>\n'
-        f"<tbody>\n{body}</tbody></table></div>\n{notes}\n"
+        f"<tbody>\n{body}</tbody></table></div></div>\n{notes}\n"
     )
 
 

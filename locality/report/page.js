@@ -29,6 +29,19 @@
     });
   }
 
+  // Tables wider than the page: say that there is more, and show where.
+  const wide = Array.from(document.querySelectorAll(".wide"));
+  const markWide = () => {
+    for (const frame of wide) {
+      const left = frame.scrollWidth - frame.clientWidth - frame.scrollLeft;
+      frame.parentElement.classList.toggle("wider", frame.scrollWidth > frame.clientWidth + 1);
+      frame.classList.toggle("more", left > 1);
+    }
+  };
+  for (const frame of wide) frame.addEventListener("scroll", markWide, { passive: true });
+  window.addEventListener("resize", markWide);
+  markWide();
+
   // The gallery.
   const data = JSON.parse(document.getElementById("gallery-data").textContent);
   if (data === null) return;
@@ -126,7 +139,9 @@
   );
   const score = (numbers) => {
     if (!numbers) return "";
-    const [f1, lift] = numbers.map((value) => (value === null ? "undefined" : value.toFixed(2).replace("-", "−")));
+    // Rounded first and 0 added: a little below 0 would be written as −0.00.
+    const written = (value) => (Math.round(100 * value) / 100 + 0).toFixed(2).replace("-", "−");
+    const [f1, lift] = numbers.map((value) => (value === null ? "undefined" : written(value)));
     return `F1 ${f1} · lift ${lift}`;
   };
 

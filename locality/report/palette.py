@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import io
+import math
 import textwrap
 import warnings
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from matplotlib.legend_handler import HandlerPatch
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
 
-from locality.report.measures import Kind, Model
+from locality.report.measures import Kind, Measure, Model
 from locality.report.table_formats import one_line
 from locality.runner.table_files import write_whole
 
@@ -33,6 +34,9 @@ BLUE, GREEN, ORANGE, PURPLE, SKY, YELLOW = "#0072B2", "#009E73", "#D55E00", "#CC
 INK, GREY, PALE = "#222222", "#767676", "#d9d9d9"
 COLOURS: dict[Kind, str] = {"standard": BLUE, "robust": GREEN, "random": GREY, "unknown": ORANGE}
 FILLS: dict[Kind, str] = {"standard": "white", "robust": GREEN, "random": "white", "unknown": "white"}
+# Error bars are drawn over their markers, so they are darker; filled markers have a white edge where they overlap.
+BARS: dict[Kind, str] = {"standard": "#00568A", "robust": "#00704F", "random": "#555555", "unknown": "#8F3F00"}
+EDGES: dict[Kind, str] = {"standard": BLUE, "robust": "white", "random": GREY, "unknown": ORANGE}
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "<", ">")
 METHOD_LOOKS = ((PURPLE, "o"), (YELLOW, "s"), (BLUE, "^"), (ORANGE, "D"), (GREEN, "v"), (SKY, "P"), (INK, "X"))
 LONGEST = 26  # letters of a name in a figure
@@ -63,7 +67,7 @@ STYLE: Any = {  # matplotlib types its settings by name
     "grid.linewidth": 0.6,
     "lines.linewidth": 1.2,
     "lines.markersize": 5,
-    "errorbar.capsize": 1.5,
+    "errorbar.capsize": 1.8,
     "figure.dpi": 100,
     "savefig.dpi": 300,
     "pdf.fonttype": 42,  # letters stay letters
@@ -83,6 +87,34 @@ def family_markers(models: Sequence[Model]) -> dict[str, str]:
 def method_looks(methods: Sequence[str]) -> dict[str, tuple[str, str]]:
     """A colour and a marker for each method."""
     return {method: METHOD_LOOKS[place % len(METHOD_LOOKS)] for place, method in enumerate(methods)}
+
+
+def draw_model(panel: Axes, model: Model, x: Measure, y: Measure, marker: str) -> None:
+    """A model's marker with its intervals, which are drawn above it: they are often shorter than it."""
+    line, _, _ = panel.errorbar(
+        x.mean,
+        y.mean,
+        xerr=bars(x),
+        yerr=bars(y),
+        marker=marker,
+        color=COLOURS[model.kind],
+        markerfacecolor=FILLS[model.kind],
+        ecolor=BARS[model.kind],
+        elinewidth=0.7,
+        capthick=0.7,
+        barsabove=True,
+        zorder=4,
+    )
+    # Not above: caps of bars would take it over.
+    line.set(markeredgecolor=EDGES[model.kind], markeredgewidth=0.5 if model.kind == "robust" else 1.0)
+    line.set_markersize(6 if model.kind == "robust" else 5)
+
+
+def bars(measure: Measure) -> list[list[float]]:
+    """How far the interval reaches to either side; nothing where there is none."""
+    if math.isnan(measure.low):
+        return [[0.0], [0.0]]
+    return [[max(0.0, measure.mean - measure.low)], [max(0.0, measure.high - measure.mean)]]
 
 
 def model_legend(
@@ -181,10 +213,11 @@ def write_figure(figure: Figure, folder: Path, name: str, forms: Sequence[str] =
     return paths
 
 
-def panels(count: int, height: float, width: Width = "page") -> tuple[Figure, list[Axes]]:
+def panels(count: int, height: float, width: Width = "page", one_scale: bool = False) -> tuple[Figure, list[Axes]]:
     """A figure with its panels side by side, rows of `height` inches; of a column's width, they stand below each other.
 
-    On a page, one panel is as wide as a column, too.
+    On a page, one panel is as wide as a column, too. Each has its own scale upwards, unless `one_scale` is asked for:
+    methods differ more from each other than models do, and what models differ in is what a panel shows.
     """
     columns = min(count, ACROSS[width])
     rows = -(-count // columns)
@@ -192,7 +225,7 @@ def panels(count: int, height: float, width: Width = "page") -> tuple[Figure, li
     # Lower panels do not each need room for a legend.
     high = height * rows if width == "page" else max(height, 0.62 * height * rows + 1.15)
     figure = Figure(figsize=(wide, high), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False, sharey=True, sharex=width == "column")
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=one_scale, sharex=width == "column")
     axes = list(grid.flat)
     for spare in axes[count:]:
         spare.set_visible(False)

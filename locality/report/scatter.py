@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -14,6 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from locality.report.choice import shown_methods
 from locality.report.labels import Polyline
 from locality.report.letters import Point, letter_key, model_letters, write_letters
 from locality.report.measures import (
@@ -23,15 +24,14 @@ from locality.report.measures import (
     Model,
     NotMeasuredError,
     measured,
-    panel_methods,
     usual_budget,
 )
 from locality.report.palette import (
     COLOURS,
-    FILLS,
     GREY,
     STYLE,
     Width,
+    draw_model,
     family_markers,
     label_axes,
     model_legend,
@@ -44,6 +44,7 @@ from locality.scores.statistics import correlation
 
 TITLES = {"f1": "F1", "precision": "precision", "recall": "recall", "lift": "lift"}
 METHOD_TITLES = {"SM": "Saliency Map", "IG": "Integrated Gradient", "BIG": "Boundary-based IG", "BSM": "Boundary-based SM"}
+FLOOR, TWIN, TREND = "random weights", "to its robust twin", "trend of the robust"  # in the legend
 HEIGHT = 2.9  # inches
 DASHES = (0, (4, 2.5))
 TWIN_ARROW: Any = {
@@ -54,9 +55,18 @@ TWIN_ARROW: Any = {
     "alpha": 0.45,
     "zorder": 2.5,
 }
-# Darker than the robust models, which it runs behind, so that it is seen between them.
-TREND_ARROW: Any = {"arrowstyle": "-|>", "mutation_scale": 9, "linewidth": 1.5, "color": "#00402F", "zorder": 3}
-Drawn = tuple[Axes, Sequence[Point], Sequence[Polyline]]  # a panel with what stands in it, and the arrows between
+# Darker than the robust models, above which it runs, with its head beyond them.
+TREND_ARROW: Any = {"arrowstyle": "-|>", "mutation_scale": 9, "linewidth": 1.3, "color": "#00402F", "zorder": 4.5}
+
+
+class Drawn(NamedTuple):
+    """A panel with what stands in it."""
+
+    panel: Axes
+    points: Sequence[Point]
+    twins: Sequence[Polyline] = ()  # arrows
+    trend: Sequence[Polyline] = ()
+    floor: bool = False
 
 
 @mpl.rc_context(STYLE)
@@ -69,7 +79,7 @@ def locality_against_accuracy(
     Spearman's rank correlation over the models drawn.
     """
     found = measured(results)
-    chosen = tuple(methods or panel_methods(found.methods))
+    chosen = shown_methods(methods, found.methods)
     models = [model for model in found.models if model.kind == "standard"]
     models = models or [model for model in found.models if model.kind != "random"]
     names = [model for model in models if _defined(found.accuracy.get(model.name))]
@@ -79,12 +89,12 @@ def locality_against_accuracy(
     drawn: list[Drawn] = []
     for panel, method in zip(axes, chosen, strict=True):
         points = _points(found, names, method, score, found.accuracy)
-        _random_line(panel, found, method, score)
+        floor = _random_line(panel, found, method, score)
         _draw_points(panel, points, family_markers(names))
         _finish(panel, method, points)
-        drawn.append((panel, points, []))
+        drawn.append(Drawn(panel, points, floor=floor))
     label_axes(axes, "accuracy", f"locality ({TITLES[score]})", width)
-    _legend(figure, found, names, width)
+    _legend(figure, drawn, names, width)
     _write_letters(figure, drawn, names)
     return figure
 
@@ -104,7 +114,7 @@ def locality_against_robustness(
     twin, every model stands at its own measured accuracy under attack.
     """
     found = measured(results)
-    chosen = tuple(methods or panel_methods(found.methods))
+    chosen = shown_methods(methods, found.methods)
     allowed = budget or usual_budget(found.robust)
     robust = {name: measure for (name, each), measure in found.robust.items() if each == allowed}
     names = [model for model in found.models if model.kind != "random" and _defined(robust.get(model.name))]
@@ -114,15 +124,16 @@ def locality_against_robustness(
     drawn: list[Drawn] = []
     for panel, method in zip(axes, chosen, strict=True):
         points = _points(found, names, method, score, robust)
-        _random_line(panel, found, method, score)
+        floor = _random_line(panel, found, method, score)
         trained = [point for point in points if point.model.kind == "robust"]
-        arrows = _twin_arrows(panel, points) + _trend_arrow(panel, trained)
+        twins = _twin_arrows(panel, points)
+        trend = _trend_arrow(panel, trained, float(np.ptp([point.x.mean for point in points])) if points else 0.0)
         _draw_points(panel, points, family_markers(names))
         _finish(panel, method, trained, "robust: ")
-        drawn.append((panel, points, arrows))
+        drawn.append(Drawn(panel, points, twins, trend, floor))
     below = f"accuracy under attack ({plain(str(allowed), 60)})"
     label_axes(axes, below, f"locality ({TITLES[score]})", width)
-    _legend(figure, found, names, width, arrows=True)
+    _legend(figure, drawn, names, width)
     _write_letters(figure, drawn, names)
     return figure
 
@@ -138,37 +149,20 @@ def _points(found: Measured, models: Sequence[Model], method: str, score: str, a
 
 def _draw_points(panel: Axes, points: Sequence[Point], markers: dict[str, str]) -> None:
     for point in points:
-        colour = COLOURS[point.model.kind]
-        panel.errorbar(
-            point.x.mean,
-            point.y.mean,
-            xerr=bars(point.x),
-            yerr=bars(point.y),
-            marker=markers[point.model.family],
-            color=colour,
-            markerfacecolor=FILLS[point.model.kind],
-            markeredgewidth=1.0,
-            elinewidth=0.7,
-            capthick=0.7,
-            zorder=4,
-        )
+        draw_model(panel, point.model, point.x, point.y, markers[point.model.family])
 
 
-def bars(measure: Measure) -> list[list[float]]:
-    """How far the interval reaches to either side; nothing where there is none."""
-    if math.isnan(measure.low):
-        return [[0.0], [0.0]]
-    return [[max(0.0, measure.mean - measure.low)], [max(0.0, measure.high - measure.mean)]]
-
-
-def _random_line(panel: Axes, found: Measured, method: str, score: str) -> None:
-    """The floor: a dashed line for each random model, with its interval as a band."""
+def _random_line(panel: Axes, found: Measured, method: str, score: str) -> bool:
+    """The floor: a dashed line for each random model, with its interval as a band; says whether there is one."""
+    drawn = False
     for model in found.models:
         floor = found.scores.get((model.name, method, score))
         if model.kind == "random" and floor is not None and floor.used:
             panel.axhline(floor.mean, color=GREY, linestyle=DASHES, linewidth=1.0, zorder=1.5)
             if not math.isnan(floor.low):
                 panel.axhspan(floor.low, floor.high, color=GREY, alpha=0.13, linewidth=0, zorder=1)
+            drawn = True
+    return drawn
 
 
 def _twin_arrows(panel: Axes, points: Sequence[Point]) -> list[Polyline]:
@@ -183,16 +177,22 @@ def _twin_arrows(panel: Axes, points: Sequence[Point]) -> list[Polyline]:
     return arrows
 
 
-def _trend_arrow(panel: Axes, points: Sequence[Point]) -> list[Polyline]:
-    """The least-squares line over the range of the points; two points or equal accuracies have no trend."""
+def _trend_arrow(panel: Axes, points: Sequence[Point], span: float) -> list[Polyline]:
+    """The least-squares line over the range of the points; two points or equal accuracies have no trend.
+
+    `span` is how far all models of the panel lie apart, from left to right.
+    """
     x = np.array([point.x.mean for point in points])
     y = np.array([point.y.mean for point in points])
     if len(points) < 3 or np.ptp(x) == 0:
         return []
     slope, height = np.polyfit(x, y, 1)
-    # Beyond the outermost points, so that they do not hide the arrow's head.
-    reach = 0.35 * np.ptp(x)
-    ends = [(float(each), float(height + slope * each)) for each in (x.min() - reach, x.max() + reach)]
+    # Beyond the outermost points and their bars, so that the arrow's head stands free; no accuracy lies beyond 1.
+    reach = max(0.35 * np.ptp(x), 0.12 * span)
+    ends = [
+        (float(each), float(height + slope * each))
+        for each in (max(0.0, x.min() - 0.35 * np.ptp(x)), min(1.0, x.max() + reach))
+    ]
     panel.add_patch(FancyArrowPatch(*ends, shrinkA=0, shrinkB=0, **TREND_ARROW))
     panel.update_datalim(ends)
     return [ends]
@@ -211,27 +211,28 @@ def _finish(panel: Axes, method: str, points: Sequence[Point], prefix: str = "")
         text, (0.5, 1), (0, 3), xycoords="axes fraction", textcoords="offset points", fontsize=6.5, color=GREY, ha="center"
     )
     panel.margins(x=0.08, y=0.08)
+    panel.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     panel.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol="%"))
-    panel.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+    panel.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
 
 
 def _write_letters(figure: Figure, drawn: Sequence[Drawn], models: Sequence[Model]) -> None:
     letters = model_letters(models)
     if letters:
         figure.draw_without_rendering()  # fixes limits and layout, which letters are placed by
-    for panel, points, arrows in drawn if letters else ():
-        write_letters(panel, points, letters, arrows)
+    for each in drawn if letters else ():
+        write_letters(each.panel, each.points, letters, [*each.twins, *each.trend])
 
 
-def _legend(figure: Figure, found: Measured, models: Sequence[Model], width: Width, arrows: bool = False) -> None:
+def _legend(figure: Figure, drawn: Sequence[Drawn], models: Sequence[Model], width: Width) -> None:
+    """Only what at least one panel shows; captions go by it."""
     others: list[tuple[Any, str]] = []
-    if any(model.kind == "random" for model in found.models):
-        others.append((Line2D([], [], color=GREY, linestyle=DASHES, linewidth=1.0), "random weights"))
-    names = {model.name for model in models}
-    if arrows and any(model.kind == "robust" and model.twin in names for model in models):
-        others.append((FancyArrowPatch((0, 0), (1, 0), **TWIN_ARROW), "to its robust twin"))
-    if arrows and sum(model.kind == "robust" for model in models) > 2:
-        others.append((FancyArrowPatch((0, 0), (1, 0), **TREND_ARROW), "trend of the robust"))
+    if any(each.floor for each in drawn):
+        others.append((Line2D([], [], color=GREY, linestyle=DASHES, linewidth=1.0), FLOOR))
+    if any(each.twins for each in drawn):
+        others.append((FancyArrowPatch((0, 0), (1, 0), **TWIN_ARROW), TWIN))
+    if any(each.trend for each in drawn):
+        others.append((FancyArrowPatch((0, 0), (1, 0), **TREND_ARROW), TREND))
     model_legend(figure, models, others, letter_key(models, width), width)
 
 

@@ -7,7 +7,7 @@ of different data are not compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,9 @@ from locality.report.measures import Model, NotMeasuredError, floats, found_dist
 from locality.report.twins import twins_table
 from locality.runner.results import Results
 
+OVERLAP = "underlined where standard errors overlap"
 INTERVALS = "Intervals are 95 % bootstrap intervals over images."
 SHARE_INTERVALS = "Intervals are 95 % Wilson intervals."
-SCORE_MARKS = "Best of each method bold; underlined where standard errors overlap."
 MODEL_COLUMNS = (Column("model", "model", "text"), Column("trained", "trained", "text"))
 
 
@@ -66,7 +66,7 @@ def overview_table(results: Results) -> Table:
             ]
         )
     groups = [model.data for model in found.models]
-    notes = ("Best of each column bold; underlined where standard errors overlap.",)
+    notes = (f"Best of each column{_and_data(groups)} bold; {OVERLAP}.",)
     return Table("overview", "Accuracy and locality", tuple(columns), marked(rows, groups, range(2, len(columns))), notes)
 
 
@@ -106,7 +106,7 @@ def locality_table(results: Results) -> Table:
         groups.append((name, "blind"))  # alone, so that it is never the best
     notes = (
         INTERVALS,
-        SCORE_MARKS,
+        f"Best of each method{_and_data(model.data for model in found.models)} bold; {OVERLAP}.",
         "Lift: 0 is what the same attribution values score when shuffled over the image, 1 is perfect.",
         "blind: a map of ones, which has seen neither model nor image; its F1 is 2a/(1 + a) for a box of share a.",
     )
@@ -140,7 +140,8 @@ def robust_table(results: Results) -> Table:
                     ],
                 )
                 groups.append((model.data, budget))
-    rule = "Best of each attack bold; underlined where standard errors overlap, taken as the largest possible, √(0.25/n)."
+    best = f"Best of each attack{_and_data(data for data, _ in groups)} bold"
+    rule = f"{best}; {OVERLAP}, taken as the largest possible, √(0.25/n)."
     return Table("robust", "Robust accuracy", columns, marked(rows, groups, (3, 4)), (SHARE_INTERVALS, rule))
 
 
@@ -171,7 +172,7 @@ def similarity_table(results: Results) -> Table:
     rows_marked = marked(rows, groups, range(2, 2 + 2 * len(pairs)), lower)
     notes = (
         INTERVALS,
-        "Smallest distance and largest cosine bold; underlined where standard errors overlap.",
+        f"Smallest distance and largest cosine{_and_data(groups, ' of each')} bold; {OVERLAP}.",
         "A plain ℓ2 distance grows with the size of a model's gradients; the cosine does not.",
     )
     return Table("similarity", "Similarity of attributions (Table 3.1)", tuple(columns), rows_marked, notes)
@@ -278,6 +279,11 @@ TABLES: dict[str, Callable[[Results], Table]] = {
 
 def _model_cells(model: Model) -> list[Cell]:
     return [Cell(model.name), Cell(model.trained)]
+
+
+def _and_data(data: Iterable[str], words: str = " and") -> str:
+    """Where there are several data sets, that each has its own best: else two in one column look like a mistake."""
+    return f"{words} data set" if len(set(data)) > 1 else ""
 
 
 def _dashed(pair: str) -> str:

@@ -20,7 +20,7 @@ from locality.report.measures import (
 )
 from locality.report.table_formats import signed_text
 from locality.report.twins import changes
-from locality.runner.results import Results
+from locality.runner.results import Results, unfinished
 from locality.scores.statistics import correlation
 
 SURE = 0.05  # p below which a trend is called one
@@ -35,10 +35,12 @@ def sentences(results: Results) -> list[str]:
     ['No model was measured.']
     """
     found = measured(results)
+    missing = unfinished_sentence(results)
+    said = [] if missing is None else [missing]
     if not found.models:
-        return ["No model was measured."]
+        return [*said, "No model was measured."]
     methods = panel_methods(found.methods)
-    said = [_extent(results, found)]
+    said.append(_extent(results, found))
     said += _twins(results, found, methods)
     said += _above_all_standard(found, methods)
     said += _better_than_chance(found, methods)
@@ -53,6 +55,20 @@ def sentences(results: Results) -> list[str]:
         count = len(results.faults)
         said.append(f"{count:,} unit{'s' if count > 1 else ''} of work could not be measured: see the last table.")
     return said
+
+
+def unfinished_sentence(results: Results) -> str | None:
+    """That more is to come, where a benchmark was stopped or still runs: partial numbers look like any others.
+
+    >>> from locality.runner.results import TABLES, empty_table
+    >>> units = {"planned": 15, "finished": 4, "with faults": 0}
+    >>> unfinished_sentence(Results("a", *(empty_table(name) for name in TABLES), provenance={"units": units}))
+    'Unfinished: 4 of 15 units of the benchmark are measured; start it again to go on.'
+    """
+    found = unfinished(results)
+    if found is None:
+        return None
+    return f"Unfinished: {found[0]:,} of {found[1]:,} units of the benchmark are measured; start it again to go on."
 
 
 def _extent(results: Results, found: Measured) -> str:

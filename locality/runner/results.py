@@ -85,6 +85,15 @@ def empty_table(name: str) -> pd.DataFrame:
     return pd.DataFrame({column: pd.Series(dtype=object) for column in TABLES[name]})
 
 
+def unfinished(results: Results) -> tuple[int, int] | None:
+    """How many units of work are measured, and of how many, where some are still to come; else None."""
+    units = results.provenance.get("units")
+    if not isinstance(units, dict) or "planned" not in units:
+        return None
+    done = int(units.get("finished", 0)) + int(units.get("with faults", 0))
+    return (done, int(units["planned"])) if done < int(units["planned"]) else None
+
+
 def of_data(results: Results, data: str) -> Results:
     """What was measured on one of several data sets: boxes of another size make another F1, whatever the model."""
     known = list(dict.fromkeys(results.models["data"]))

@@ -1,5 +1,6 @@
 """`locality figures`: files from stored results."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,3 +55,33 @@ def test_what_is_left_out_is_said_and_what_is_asked_for_must_be_possible(
     ]:
         with pytest.raises(ValueError, match=problem):
             CliRunner().invoke(app, [str(folder), *words, "--out", str(tmp_path)], catch_exceptions=False)
+
+
+def test_methods_a_score_and_an_attack(tmp_path: Path) -> None:
+    folder = write_results(small_results(), tmp_path / "results")
+    words = [str(folder), "--which", "3.4", "--out", str(tmp_path / "drawn"), "--format", "png"]
+    pictures = []
+    for more in ([], ["--score", "lift"], ["--methods", "SM,BIG"], ["--attack", "linf 4/255"]):
+        done = CliRunner().invoke(app, [*words, *more], catch_exceptions=False)
+        assert done.exit_code == 0
+        pictures.append((tmp_path / "drawn" / "fig3_4.png").read_bytes())
+    assert len(set(pictures)) == 3
+    assert pictures[3] == pictures[0]  # the usual budget, by its name
+    for more, problem in [
+        (["--score", "F2"], "`score` must be one of f1"),
+        (["--methods", "AGI"], "`methods` must be among SM, IG, BIG, got AGI"),
+        (["--attack", "l2 0.5"], "`attack` must name one of: linf 4/255 autoattack, got 'l2 0.5'"),
+    ]:
+        with pytest.raises(ValueError, match=problem):
+            CliRunner().invoke(app, [*words, *more], catch_exceptions=False)
+
+
+def test_each_data_set_has_its_own_files(tmp_path: Path) -> None:
+    results = small_results()
+    data = ["shapes" if "vgg" in name else "tiny" for name in results.models["model"]]
+    folder = write_results(replace(results, models=results.models.assign(data=data)), tmp_path / "results")
+    words = [str(folder), "--which", "3.2", "--out", str(tmp_path / "drawn"), "--format", "png"]
+    done = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert [Path(line).name for line in done.stdout.splitlines()] == ["fig3_2_shapes.png", "fig3_2_tiny.png"]
+    done = CliRunner().invoke(app, [*words, "--data", "tiny"], catch_exceptions=False)
+    assert [Path(line).name for line in done.stdout.splitlines()] == ["fig3_2.png"]

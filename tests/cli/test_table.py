@@ -2,6 +2,7 @@
 
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,29 @@ def test_one_of_several_data_sets(folder: Path) -> None:
     assert "tiny_vgg" in run(folder, "--which", "locality", "--data", "tiny-imagenet")
     with pytest.raises(ValueError, match="`data` must be one of tiny-imagenet, got 'shapes'"):
         run(folder, "--data", "shapes")
+
+
+def test_unfinished_results_are_said_to_be_so_on_standard_error(tmp_path: Path) -> None:
+    from locality.cli.figures import figures
+    from locality.cli.report import report
+
+    units = {"planned": 15, "finished": 4, "with faults": 0}
+    stopped = write_results(replace(small_results(), provenance={"units": units}), tmp_path / "stopped")
+    for command, words in [
+        (table, ["--which", "robust"]),
+        (figures, ["--which", "3.3", "--format", "png", "--out", str(tmp_path)]),
+        (report, ["--out", str(tmp_path / "page.html")]),
+    ]:
+        alone = typer.Typer()
+        alone.command()(command)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("locality.report.html.SHOWN_FIGURES", ())
+            done = CliRunner().invoke(alone, [str(stopped), *words], catch_exceptions=False)
+        assert done.exit_code == 0
+        assert done.stderr.startswith("locality: Unfinished: 4 of 15 units ")
+        assert done.stderr.count("\n") == 1
+        assert "Unfinished" not in done.stdout
+
+
+def test_complete_results_say_nothing_on_standard_error(folder: Path) -> None:
+    assert CliRunner().invoke(app, [str(folder), "--which", "robust"], catch_exceptions=False).stderr == ""

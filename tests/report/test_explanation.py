@@ -1,11 +1,13 @@
 """One image explained, by models whose answers are known."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 from torch import Tensor, nn
 
@@ -146,3 +148,20 @@ def test_only_the_first_classes_are_listed() -> None:
     assert len(found.classes) == 5
     chances = [share for _, share in found.classes]
     assert chances == sorted(chances, reverse=True)
+
+
+@pytest.mark.parametrize("methods", [["SM"], ["SM", "IG", "BIG"]])
+def test_sentences_stay_inside_the_picture_whatever_the_names(pixels: Tensor, methods: list[str]) -> None:
+    word = "W" * 150
+    spec = replace(SPEC, name=f"a model $of$ {word}", classes=("a class with many words in its name, " * 4, word))
+    figure = explain_image(Linear(spec), pixels, methods).figure()
+    figure.draw_without_rendering()
+    renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
+    assert figure._suptitle is not None  # type: ignore[attr-defined]
+    box = figure._suptitle.get_window_extent(renderer)  # type: ignore[attr-defined]
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.x1
+    assert box.y1 <= figure.bbox.y1
+    # Nothing is left out, and the tiles below are not squeezed by it.
+    assert figure._suptitle.get_text().count("W") >= 150  # type: ignore[attr-defined]
+    assert figure.axes[1].get_window_extent(renderer).height > 1.2 * figure.dpi

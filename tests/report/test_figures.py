@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,10 +16,12 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from numpy.typing import NDArray
 from PIL import Image
-from report.made_up_results import nothing_measured, small_results, write_results
+from report.made_up_results import MODELS, made_up_results, nothing_measured, small_results, write_results
 
+from locality.report import figures, scatter
+from locality.report.choice import Choice, by_data, checked_choice, named_budget
 from locality.report.figures import FIGURES, draw_figures
-from locality.report.measures import NotMeasuredError
+from locality.report.measures import Budget, NotMeasuredError
 from locality.report.palette import COLUMN_WIDTH, STYLE, write_figure
 from locality.runner.results import Results
 
@@ -83,7 +86,7 @@ def test_a_picture_without_data_would_be_noticed(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_figures_for_a_column_keep_their_letters_inside_and_large_enough() -> None:
     for name, drawing in FIGURES.items():
-        figure = drawing.draw(small_results(), width="column")
+        figure = drawing.draw(small_results(), Choice(), "column")
         assert figure.get_size_inches()[0] == COLUMN_WIDTH, name
         assert 1 < figure.get_size_inches()[1] < 9.8, name  # of a page
         with mpl.rc_context(STYLE):
@@ -100,9 +103,101 @@ def test_figures_for_a_column_keep_their_letters_inside_and_large_enough() -> No
         draw_figures(small_results(), Path("nowhere"), width="wide")  # type: ignore[arg-type]
 
 
-def test_what_cannot_be_drawn_is_left_out_with_its_reason(tmp_path: Path) -> None:
-    from locality.report import figures
+def two_data_sets() -> Results:
+    """Half of the models on other data, where every score is lower."""
+    results = small_results()
+    others = [name for name in results.models["model"] if "vgg" in name]
+    models = results.models.assign(data=["shapes" if name in others else "tiny" for name in results.models["model"]])
+    return replace(results, models=models)
 
+
+def names_of(figure: Figure) -> set[str]:
+    """The families in the legend."""
+    return {text.get_text() for text in figure.legends[0].get_texts()} & {"VGG", "ResNet"}
+
+
+def test_no_figure_mixes_data_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[set[str]] = []
+
+    def seen(figure: Figure, folder: Path, name: str, forms: Sequence[str]) -> list[Path]:
+        shown.append(names_of(figure))
+        return [folder / name]
+
+    monkeypatch.setattr(figures, "write_figure", seen)
+    drawn = draw_figures(two_data_sets(), tmp_path, ["3.4", "3.2"])
+    assert [path.name for paths in drawn.files.values() for path in paths] == [
+        *("fig3_4_shapes", "fig3_2_shapes"),
+        *("fig3_4_tiny", "fig3_2_tiny"),
+    ]
+    assert list(drawn.files) == ["3.4 on shapes", "3.2 on shapes", "3.4 on tiny", "3.2 on tiny"]
+    assert shown == [{"VGG"}, {"VGG"}, {"ResNet"}, {"ResNet"}]
+    # One data set alone needs no name in its file's.
+    assert list(draw_figures(by_data(two_data_sets())["tiny"], tmp_path, ["3.4"]).files.values()) == [[tmp_path / "fig3_4"]]
+
+
+def test_one_data_set_of_several_is_enough_for_what_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "write_figure", lambda figure, folder, name, forms: [folder / name])
+    results = two_data_sets()
+    results = replace(results, sanity=results.sanity[results.sanity["model"] == "tiny_vgg"])
+    drawn = draw_figures(results, tmp_path, ["2.4"])
+    assert list(drawn.files) == ["2.4 on shapes"]
+    assert drawn.left_out == {"2.4 on tiny": "the sanity check was not run"}
+
+
+def test_captions_name_the_data_and_only_what_is_drawn() -> None:
+    def caption(name: str, results: Results) -> str:
+        [(data, part)] = by_data(results).items()
+        return FIGURES[name].caption(FIGURES[name].draw(part, Choice(), "page"), data)
+
+    everything = caption("3.4", small_results())
+    for words in ("Thin arrows", "The dark arrow", "Dashed: ", "Standard models", "Robust models", "ρ is Spearman's"):
+        assert words in everything
+    assert everything.endswith("Data: tiny-imagenet.")
+    plain = made_up_results(12, 0, tuple(model for model in MODELS if model.name in ("tiny_vgg", "tiny_resnet")))
+    little = caption("3.4", plain)
+    for words in ("arrow", "Dashed", "Robust models", "ρ"):
+        assert words not in little
+    assert "Standard models" in little
+    alone = FIGURES["3.4"].draw(small_results(), Choice(("SM",)), "page")
+    assert "own scale" in everything
+    assert "own scale" not in FIGURES["3.4"].caption(alone)
+    assert "Dashed" in caption("3.2", small_results())
+    assert "Dashed" not in caption("3.2", plain)
+    assert "quarters" in caption("distance", small_results())
+    assert "quarters" not in caption("distance", made_up_results(6, 0))
+    assert "Data" not in FIGURES["2.3"].caption(Figure(), "shapes")
+
+
+def test_methods_score_and_attack_are_chosen() -> None:
+    results = small_results()
+    weaker = results.robust.assign(epsilon=1 / 255, robust=results.robust["clean"])
+    both = replace(results, robust=pd.concat([results.robust, weaker]))
+    choice = checked_choice(both, ["BIG"], "lift", "linf 1/255")
+    figure = FIGURES["3.4"].draw(both, choice, "page")
+    assert [panel.get_title() for panel in figure.axes] == [scatter.METHOD_TITLES["BIG"]]
+    assert figure.axes[0].get_ylabel() == "locality (lift)"
+    assert "1/255" in figure.axes[0].get_xlabel()
+    assert FIGURES["B.1"].draw(both, choice, "page").axes[0].get_ylabel() == "locality (precision)"
+    for given, problem in [
+        ({"methods": ["AGI"]}, "`methods` must be among SM, IG, BIG, got AGI"),
+        ({"score": "f2"}, "`score` must be one of f1, precision, recall, lift, got 'f2'"),
+        ({"attack": "linf"}, "`attack` must name one of: linf 1/255 autoattack; linf 4/255 autoattack, got 'linf'"),
+        ({"attack": "linf 2/0"}, "`attack` must name one of"),
+        ({"attack": ""}, "`attack` must name one of"),
+    ]:
+        with pytest.raises(ValueError, match=problem):
+            checked_choice(both, **given)  # type: ignore[arg-type]
+
+
+def test_a_budget_is_named_in_any_order() -> None:
+    known = [Budget("paper", "linf", 8 / 255), Budget("pgd20", "linf", 8 / 255), Budget("paper", "l2", 0.5)]
+    assert named_budget(known, "paper linf 8/255") == known[0]
+    assert named_budget(known, "ℓ∞ 8/255, PGD-20") == known[1]
+    assert named_budget(known, "l2") == known[2]
+    assert named_budget(known, "0.5") == known[2]
+
+
+def test_what_cannot_be_drawn_is_left_out_with_its_reason(tmp_path: Path) -> None:
     several = {name: drawing for name, drawing in figures.FIGURES.items() if name != "2.3"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "FIGURES", several)
@@ -135,3 +230,18 @@ def test_a_script_reads_results_and_writes_both_files(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in (tmp_path / "drawn").iterdir()) == ["fig3_2.pdf", "fig3_2.png"]
     assert done.stdout.count("\n") == 2
+    for words, problem in [
+        ([str(tmp_path / "nowhere")], "holds no results"),
+        ([str(folder), "--data", "shapes"], "`data` must be one of tiny-imagenet, got 'shapes'"),
+    ]:
+        done = subprocess.run([*command[:2], *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        assert problem in done.stderr
+        assert done.stderr.count("\n") == 1  # a sentence, no traceback
+
+
+def test_scripts_of_heat_maps_read_what_make_demo_writes() -> None:
+    makefile = (SCRIPTS.parent / "Makefile").read_text(encoding="utf-8")
+    assert "locality bench demo --out demo/results" in makefile
+    for name in ("fig3_3", "fig3_5"):
+        assert '"demo/results")' in (SCRIPTS / f"{name}.py").read_text(encoding="utf-8")

@@ -5,6 +5,7 @@ import functools
 import numpy as np
 import pytest
 import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from locality.report.geometry import Geometry, geometry, geometry_figure, mean_cosines, trained_net
 
@@ -57,6 +58,29 @@ def test_sm_misses_the_boundary_that_bsm_is_normal_to() -> None:
     way = one.point - one.across
     cosine = way @ one.normals["BSM"] / np.linalg.norm(way) / np.linalg.norm(one.normals["BSM"])
     assert cosine == pytest.approx(1, abs=0.02)
+
+
+def test_the_point_tells_both_pairs_of_methods_apart() -> None:
+    one = found()
+    assert 1 - one.cosine("SM") > 0.5
+    assert one.cosine("BIG") - one.cosine("IG") > 0.5
+    right = geometry_figure().axes[1]
+    tips = [np.array(text.xy) - one.point for text in right.texts if text.arrow_patch is not None]  # type: ignore[attr-defined]
+    assert len(tips) == 2
+    angle = np.degrees(np.arccos(tips[0] @ tips[1] / np.linalg.norm(tips[0]) / np.linalg.norm(tips[1])))
+    assert angle > 30
+
+
+def test_the_name_of_the_point_across_stands_clear_of_its_marker() -> None:
+    figure = geometry_figure()
+    figure.draw_without_rendering()
+    renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
+    half = 6 / 2**0.5 / 72 * figure.dpi  # of the diamond, from its middle to a corner
+    for axes in figure.axes:
+        [name] = [text for text in axes.texts if text.get_text() == "x′"]
+        box, (x, y) = name.get_window_extent(renderer), axes.transData.transform(found().across)
+        gap = np.hypot(max(box.x0 - x, 0, x - box.x1), max(box.y0 - y, 0, y - box.y1)) - half
+        assert gap >= 3 / 72 * figure.dpi - 1
 
 
 def test_the_means_are_over_all_points_not_the_telling_one() -> None:

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 from report.browser import Browser, browser, missing_browser
@@ -108,8 +109,42 @@ def test_every_part_is_there(page: Path) -> None:
     ids = [attributes["id"] for tag, attributes in Page(text).elements if tag == "section"]
     assert ids == ["summary", "figures", "gallery", "tables", "provenance"]
     assert text.count("<figure><img") == len(html.SHOWN_FIGURES)
+    assert text.count("Data: tiny-imagenet.") == len(html.SHOWN_FIGURES)
     assert text.count('<table class="sortable"') == len(TABLES)
     assert "Robust models have higher F1 than their standard twins for IG in" in text
+
+
+def test_every_data_set_has_its_own_figures_under_its_name() -> None:
+    results = made_up_results(8, 0, MODELS[1:4])
+    both = replace(results, models=results.models.assign(data=["shapes", "tiny <b>", "tiny <b>"]))
+    with only_figures("3.2"):
+        text = report_page(both)
+    assert text.count("<figure><img") == 2
+    found = [
+        text.index(words)
+        for words in ("<h3>shapes</h3>", "Data: shapes.", "<h3>tiny &lt;b&gt;</h3>", "Data: tiny &lt;b&gt;.")
+    ]
+    assert found == sorted(found)
+    with only_figures("3.2"):
+        assert "<h3>shapes</h3>" not in report_page(replace(both, models=results.models.assign(data="shapes")))
+
+
+def test_a_stopped_benchmark_is_said_to_be_unfinished() -> None:
+    units = {"planned": 15, "finished": 3, "with faults": 1}
+    with only_figures():
+        text = report_page(replace(made_up_results(8, 0, MODELS[1:2]), provenance={"units": units}))
+    assert "<ul><li>Unfinished: 4 of 15 units " in text
+
+
+def test_a_figure_is_as_wide_as_its_letters_want() -> None:
+    def width(results: Results) -> int:
+        with only_figures("2.4"):
+            [found] = [attributes["width"] for tag, attributes in Page(report_page(results)).elements if tag == "img"]
+        return int(str(found))
+
+    one, three = (width(made_up_results(8, 0, MODELS[:count])) for count in (1, 3))
+    assert 2 * one < three < 1000
+    assert three / one == pytest.approx(6.8 / 3.3, rel=0.01)
 
 
 def test_the_same_results_are_the_same_page() -> None:
@@ -217,6 +252,45 @@ def test_what_has_no_number_stays_last(window: Browser, tmp_path: Path) -> None:
     for _ in range(2):
         window.click("table.sortable thead th:nth-child(3) button")
         assert column(window, 2)[-1] == "undefined"
+
+
+@needs_browser
+@pytest.mark.slow
+def test_tables_fit_or_say_that_there_is_more(window: Browser, tmp_path: Path) -> None:
+    look = (
+        "return Array.from(document.querySelectorAll('.wide')).map((frame) => [frame.scrollWidth > frame.clientWidth + 1,"
+        " frame.previousElementSibling.offsetHeight > 0, frame.classList.contains('more')])"
+    )
+    results = small_results()
+    with only_figures():
+        shown(window, write_report(results, tmp_path / "page.html"))
+    found = window.run(look)
+    assert [wide for wide, *_ in found] == [False] * len(TABLES)
+    assert not any(hint or more for _, hint, more in found)
+    longer = {name: f"{name}_trained_on_one_thing_and_then_on_another" for name in results.models["model"]}
+    robust = [results.robust.assign(epsilon=levels / 255) for levels in range(1, 9)]
+    rows, models = (table.assign(model=table["model"].map(longer)) for table in (results.rows, results.models))
+    wide = replace(
+        results, robust=pd.concat(robust).assign(model=lambda table: table["model"].map(longer)), rows=rows, models=models
+    )
+    with only_figures():
+        shown(window, write_report(wide, tmp_path / "wide.html"))
+    assert window.run(look)[0] == [True, True, True]
+    window.run("const frame = document.querySelector('.wide'); frame.scrollLeft = frame.scrollWidth")
+    window.wait("return !document.querySelector('.wide').classList.contains('more')")
+    assert window.log() == []
+
+
+@needs_browser
+@pytest.mark.slow
+def test_nothing_that_rounds_to_zero_has_a_minus_sign(window: Browser, tmp_path: Path) -> None:
+    results = small_results()
+    with only_figures():
+        path = write_report(replace(results, rows=results.rows.assign(lift=-0.004)), tmp_path / "report.html")
+    shown(window, path)
+    captions = window.run("return Array.from(document.querySelectorAll('#sheet figcaption')).map((one) => one.textContent)")
+    assert any("lift 0.00" in caption for caption in captions)
+    assert not any("−0.00" in caption for caption in captions)
 
 
 @needs_browser

@@ -62,3 +62,16 @@ def test_a_label_is_near_its_own_point() -> None:
     axes = figure.add_axes((0, 0, 1, 1))
     [note] = place_labels(axes, [(0.5, 0.5)], ["a"])
     assert np.hypot(*note.xyann) < 15
+
+
+def test_a_label_is_nearest_to_its_own_marker() -> None:
+    figure = Figure(figsize=(3, 3), dpi=100)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    # On the right of the first one, where labels go by themselves, one would be nearer to the second.
+    points = [(0.5, 0.5), (0.56, 0.5)]
+    centres = axes.transData.transform(points)
+    notes = place_labels(axes, points[:1], ["a"], (), [[point] for point in points], fontsize=7)
+    place = centres[0] + np.array(notes[0].xyann) * figure.dpi / 72
+    assert len(axes.texts) == 1  # no line is needed
+    assert np.hypot(*(centres - place).T).argmin() == 0

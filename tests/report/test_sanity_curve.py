@@ -16,14 +16,22 @@ def test_curves_are_the_means_over_images_with_their_intervals() -> None:
     [panel] = [axes for axes in figure.axes if axes.get_visible()]
     assert panel.get_title() == "tiny_vgg"
     curves = [each for each in panel.containers if isinstance(each, ErrorbarContainer)]
+    shifts: list[float] = []
     for curve, method in zip(curves, ("SM", "IG", "BIG"), strict=True):
         own = results.sanity[(results.sanity["model"] == "tiny_vgg") & (results.sanity["method"] == method)]
-        assert curve[0].get_xdata().tolist() == list(STEPS)
+        shifts.append(curve[0].get_xdata()[0] - STEPS[0])
+        assert curve[0].get_xdata() - shifts[-1] == pytest.approx(np.array(STEPS))
         for place, layers in enumerate(STEPS):
             expected = summary(own[own["layers"] == layers]["spearman"].to_numpy())
             assert curve[0].get_ydata()[place] == pytest.approx(expected.mean)
             ends = curve[2][0].get_segments()[place][:, 1]
             assert ends.tolist() == pytest.approx([expected.low, expected.high], abs=1e-9)
+    # Beside each other, evenly around the step, and less than half a step from it.
+    assert shifts == pytest.approx([-shifts[2], 0, shifts[2]])
+    assert 0.2 < shifts[2] < min(np.diff(STEPS)) / 4
+    for line, _, bars in curves:
+        assert line.get_markerfacecolor() == "none"
+        assert bars[0].get_zorder() > line.get_zorder()
     assert panel.get_ylim()[0] <= -0.1
     assert panel.get_ylim()[1] >= 1
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["SM", "IG", "BIG"]
@@ -47,6 +55,14 @@ def test_undefined_steps_are_left_out_of_means() -> None:
     curve = figure.axes[0].containers[0]
     own = table[(table["model"] == "tiny_vgg") & (table["method"] == "SM") & (table["layers"] == 5)]
     assert curve[0].get_ydata()[1] == pytest.approx(own["spearman"].mean())
+
+
+def test_some_of_the_methods() -> None:
+    figure = sanity_figure(small_results(), methods=["BIG"])
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["BIG"]
+    assert all(len(axes.containers) == 1 for axes in figure.axes)
+    with pytest.raises(NotMeasuredError, match="it was not measured for AGI"):
+        sanity_figure(small_results(), methods=["AGI"])
 
 
 def test_nothing_to_draw_is_said() -> None:

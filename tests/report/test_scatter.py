@@ -12,8 +12,8 @@ from matplotlib.patches import FancyArrowPatch
 from report.made_up_results import MODELS, made_up_results, nothing_measured, small_results
 
 from locality.report.measures import Budget, NotMeasuredError, measured
-from locality.report.palette import BLUE, GREEN
-from locality.report.scatter import locality_against_accuracy, locality_against_robustness
+from locality.report.palette import BLUE, GREEN, Width
+from locality.report.scatter import FLOOR, TREND, TWIN, locality_against_accuracy, locality_against_robustness
 
 BUDGET = Budget("autoattack", "linf", 4 / 255)
 
@@ -51,9 +51,46 @@ def test_standard_models_stand_at_their_accuracy_and_score_with_their_intervals(
     assert "robust" not in words
 
 
-def test_panels_share_one_scale() -> None:
-    figure = locality_against_accuracy(small_results())
-    assert len({panel.get_ylim() for panel in figure.axes}) == 1
+@pytest.mark.parametrize("width", ["page", "column"])
+def test_every_panel_has_its_own_scale_with_numbers(width: Width) -> None:
+    results = small_results()
+    for figure in (locality_against_accuracy(results, width=width), locality_against_robustness(results, width=width)):
+        figure.draw_without_rendering()
+        for panel in figure.axes:
+            shown = [text.get_text() for text in panel.get_yticklabels() if text.get_visible()]
+            assert len([text for text in shown if text]) > 1
+            # Models fill more than a third of a panel's height: on one scale for all methods they would be a line.
+            heights = [y for _, y in points(panel)]
+            ends = [end for each in points(panel).values() for end in bar_ends(each)[1][:, 1]]
+            assert np.ptp([*heights, *ends]) > np.ptp(panel.get_ylim()) / 3
+        assert len({panel.get_ylim() for panel in figure.axes}) == 3
+
+
+def test_error_bars_are_seen_above_their_markers() -> None:
+    for container in points(locality_against_robustness(small_results()).axes[0]).values():
+        line, caps, bars = container
+        assert min(each.get_zorder() for each in (*caps, *bars)) > line.get_zorder()
+        assert to_hex(bars[0].get_color()[0]) != to_hex(line.get_markerfacecolor())
+
+
+def test_the_legend_names_what_is_drawn_and_nothing_else() -> None:
+    def words(*names: str) -> set[str]:
+        models = tuple(model for model in MODELS if model.name in names)
+        figure = locality_against_robustness(made_up_results(12, 0, models))
+        return {text.get_text() for text in figure.legends[0].get_texts()} & {FLOOR, TWIN, TREND}
+
+    assert words("tiny_vgg", "tiny_resnet") == set()
+    assert words("tiny_vgg", "tiny_vgg_robust") == {TWIN}
+    assert words("tiny_vgg_robust", "tiny_resnet_random") == {FLOOR}
+    assert words("tiny_vgg_robust", "tiny_resnet_robust", "tiny_vit_robust") == {TREND}
+
+
+def test_methods_that_were_not_measured_are_refused() -> None:
+    with pytest.raises(NotMeasuredError, match="it was not measured for AGI"):
+        locality_against_accuracy(small_results(), methods=["SM", "AGI"])
+    figure = locality_against_accuracy(small_results(), "lift", ["BIG"])
+    assert [panel.get_title() for panel in figure.axes] == ["Boundary-based IG"]
+    assert figure.axes[0].get_ylabel() == "locality (lift)"
 
 
 def test_every_model_stands_at_its_own_accuracy_under_attack() -> None:
@@ -154,6 +191,10 @@ def test_the_trend_is_seen_between_and_beyond_the_models() -> None:
     (start, _), (end, _) = trend._posA_posB
     assert start < min(robust) - 0.3 * np.ptp(robust)
     assert end > max(robust) + 0.3 * np.ptp(robust)
+    # Its head stands clear of every marker and bar.
+    assert trend.get_zorder() > max(each[0].get_zorder() for each in points(panel).values())
+    everyone = [x for x, _ in points(panel)]
+    assert end >= max(robust) + 0.1 * np.ptp(everyone)
 
 
 def test_another_budget_can_be_asked_for() -> None:

@@ -85,6 +85,13 @@ def test_models_of_different_data_do_not_compete() -> None:
     overview, locality = tables(by_hand(rows=rows, models=models), ["overview", "locality"])
     assert [mark for _, mark in cells(overview, "F1 SM")] == ["", "best", ""]
     assert [mark for _, mark in cells(locality, "F1")] == ["", "best", "", "", ""]
+    robust = [(name, str(place), "pgd20", "linf", 4 / 255, True, place < 5) for name in "abc" for place in range(9)]
+    [attacked] = tables(by_hand(rows=rows, models=models, robust=robust), ["robust"])
+    assert [mark for _, mark in cells(attacked, "under attack")] == ["best", "best", ""]
+    for table, words in ((overview, "each column"), (locality, "each method"), (attacked, "each attack")):
+        assert any(f"Best of {words} and data set bold" in note for note in table.notes)
+        [alone] = tables(by_hand(rows=rows[:4], models=models[:2], robust=robust[:18]), [table.name])
+        assert any(f"Best of {words} bold" in note for note in alone.notes)
     assert [text for text, _ in cells(locality, "method")][3:] == ["blind: uniform on x", "blind: uniform on y"]
 
 
@@ -167,6 +174,20 @@ def test_faithfulness_prefers_the_smaller() -> None:
     [table] = tables(by_hand(faithfulness=faithfulness), ["faithfulness"])
     assert cells(table, "INFD") == [("8", ""), ("4", "")]
     assert [mark for _, mark in cells(table, "INFD / variance")] == ["", "best"]
+
+
+def test_tiny_numbers_have_a_power_of_ten() -> None:
+    tiny = [("m", str(place), "SM", "gauss 0.1", 2.02e-7, 3.14e-6 * (1 + place), 0.1, 0.01, 5e-9) for place in range(2)]
+    tiny += [("m", str(place), "IG", "gauss 0.1", 4321.0, 0.0, 0.1, 0.01, 1e-4) for place in range(2)]
+    [table] = tables(by_hand(faithfulness=tiny), ["faithfulness"])
+    assert [text for text, _ in cells(table, "INFD")] == ["2.0e-7", "4,321"]
+    assert [text for text, _ in cells(table, "INFD / variance")] == ["4.7e-6 [3.1e-6, 6.3e-6]", "0.00 [0.00, 0.00]"]
+    assert [text for text, _ in cells(table, "gap")] == ["5.0e-9", "0.0001"]
+
+
+def test_nothing_that_rounds_to_zero_has_a_minus_sign() -> None:
+    [table] = tables(by_hand(rows=[row("a", image, "SM", -0.0001) for image in "12"]), ["locality"])
+    assert cells(table, "lift")[0][0] == "0.000 [0.000, 0.000]"
 
 
 def test_faithfulness_compares_methods_under_one_noise() -> None:

@@ -225,3 +225,16 @@ def test_what_is_missing_is_not_told_of_and_the_rest_is(empty: str) -> None:
     assert all(any(sentence.startswith(start) for sentence in every) for start in TOLD_BY[empty])
     assert [sentence[:15] for sentence in found[1:]] == starts
     assert found[0].startswith("6 models")
+
+
+def test_results_that_are_not_complete_say_so_first() -> None:
+    def first(**units: int) -> str:
+        counts = {name.replace("_", " "): count for name, count in units.items()}
+        return sentences(replace(small_results(), provenance={"units": counts}))[0]
+
+    assert first(planned=15, finished=4, with_faults=0).startswith("Unfinished: 4 of 15 units ")
+    assert first(planned=15, finished=4, with_faults=2).startswith("Unfinished: 6 of 15 units ")
+    # What failed is done, and the table of faults says so.
+    assert first(planned=15, finished=14, with_faults=1).startswith("6 models")
+    stopped = replace(nothing_measured(), provenance={"units": {"planned": 3, "finished": 0, "with faults": 0}})
+    assert sentences(stopped)[1:] == ["No model was measured."]
