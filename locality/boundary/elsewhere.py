@@ -1,64 +1,25 @@
-"""Where `fast` looks besides the way its rounds went: nearer the image, along the first gradient, towards other classes."""
+"""Where `fast` looks besides the way its rounds went: along the first gradient once more, and towards other classes."""
 
 from __future__ import annotations
-
-import math
 
 import torch
 from torch import Tensor
 
-from locality.boundary.bisect import margin, rows
-from locality.boundary.rounds import AIM, State, one_round, rival_margin, smooth_margin
+from locality.boundary.bisect import rows
+from locality.boundary.rounds import AIM, State, one_round, rival_margin
 from locality.boundary.tangent import offset_length, steepest, tangent_point
 from locality.model_calls import Calls
 
-WITHIN, AT_MOST, WIDENED = 0.85, 0.98, 1.03  # a ball, in units of the best distance: at first, at last, from step to step
-FIRST_STRIDE, LAST_STRIDE = 1.0, 0.1  # in units of its radius
-STEPS_CLOSER, PATIENCE = 16, 3
-PROMISING, STALLED = 0.2, 0.8  # a margin, as a share of the first one and of the one before, that is worth a further step
-STEPS_AGAIN = 12
+STEPS_AGAIN, STEPS_TO_A_RIVAL = 12, 8
+HOPE = (1.6, 1.25)  # of the best distance: what the tangents of a first step towards a rival, and a second, may promise
 MIDWAY = 0.7  # of the way to the best point, where other rivals are compared
-WORTH_A_ROUND = 3.0  # like WORTH_COMPARING, where the margins at the image say less
+WORTH_A_ROUND = 4.0  # like WORTH_COMPARING, where the margins at the image say less
 WORTH_COMPARING = 1.5  # a rival whose margin is that much larger than the first one's is hardly ever nearer
 JUST_BEYOND = 1.001  # of a tangent's length
 UNREACHED = 0.01  # share of a rival's margin that is left at its tangent's nearest point
-CLEARLY_NEARER = 0.9  # a tangent that much shorter is worth a round
-
-
-def look_closer(calls: Calls, state: State, active: Tensor, norm: str) -> Tensor:
-    """Walk inside a ball that ends before the best point; says which of the images found something there.
-
-    Rounds follow one tangent to its end. Where the gradient turns on the way, another class may lie nearer, and strides in
-    whatever direction the smoothed margin falls come past it. An image leaves when it is across, or when its margin has
-    stopped falling.
-    """
-    best = state.best[active].clone()
-    everyone = active
-    images, labels = state.images[active], state.labels[active]
-    radius = WITHIN * state.best[active]
-    offset = -rows(0.5 * radius) * steepest(state.first_gradient[active], norm)
-    before = state.first_margin[active]
-    for step in range(STEPS_CLOSER if len(active) else 0):
-        offset = (images + offset).clamp(*calls.limits) - images
-        logits, gradient = calls.gradient(images + offset, smooth_margin, labels, torch.ones_like(radius))
-        state.spent[active] += 1
-        value = margin(logits, labels)
-        state.keep_shorter(active, offset, logits, norm)
-        left = value >= 0
-        if step >= PATIENCE:
-            left &= (value < PROMISING * state.first_margin[active]) & (value < STALLED * before)
-        if not left.any():
-            break
-        active, images, labels, offset = active[left], images[left], labels[left], offset[left]
-        gradient, before, radius = gradient[left], value[left], radius[left]
-        radius = torch.minimum(WIDENED * radius, AT_MOST * state.best[active])
-        stride = LAST_STRIDE + (FIRST_STRIDE - LAST_STRIDE) * 0.5 * (1 + math.cos(math.pi * step / STEPS_CLOSER))
-        moved = offset - rows(stride * radius) * steepest(gradient, norm)
-        offset = moved * rows(radius / offset_length(moved, norm).clamp_min(1e-30))
-    found = everyone[state.best[everyone] < best]
-    state.offset[found] = state.best_offset[found]
-    state.aim[found] = AIM
-    return found
+NEARER = (
+    1.1  # of the best distance: a tangent at the image that is shorter is worth a round, the way is mostly shorter still
+)
 
 
 def try_again(calls: Calls, state: State, active: Tensor, norm: str) -> None:
@@ -76,8 +37,8 @@ def try_again(calls: Calls, state: State, active: Tensor, norm: str) -> None:
     one_round(calls, state, active, None, norm, STEPS_AGAIN, from_image=False)
 
 
-def try_nearer_rivals(calls: Calls, state: State, these: Tensor, norm: str, steps: int, compared: int) -> None:
-    """A round towards the rival whose tangent at the image is clearly the nearest, where another class was reached."""
+def try_nearer_rivals(calls: Calls, state: State, these: Tensor, norm: str, compared: int) -> None:
+    """A round towards the rival whose tangent at the image is the nearest, where it promises more than was found."""
     if len(these) == 0:
         return
     images, labels = state.images[these], state.labels[these]
@@ -93,27 +54,22 @@ def try_nearer_rivals(calls: Calls, state: State, these: Tensor, norm: str, step
         state.spent[these[chosen]] += 1
         value = rival_margin(logits, labels[chosen], rival)
         offset = tangent_point(pixels, torch.zeros_like(pixels), value, gradient, norm, calls.limits)
-        reaches = (
-            value + (gradient * offset).flatten(1).sum(1) <= UNREACHED * value
-        )  # not where all pixels are at their limits
+        # Not where all pixels are at their limits.
+        reaches = value + (gradient * offset).flatten(1).sum(1) <= UNREACHED * value
         closest = reaches & (offset_length(offset, norm) < length[chosen].amin(1))
         length[chosen, place] = torch.where(reaches, offset_length(offset, norm), torch.inf)
         nearest[chosen[closest]] = offset[closest]
         _keep_if_across(calls, state, these[chosen], JUST_BEYOND * offset, norm)
-    compared_to = torch.where(ranked == state.reached[these][:, None], length, -torch.inf).amax(1)
-    its_own = torch.where(torch.isfinite(compared_to), compared_to, state.best[these])
     nearest_length, place_of = length.min(dim=1)
-    clearly = torch.nonzero(nearest_length < CLEARLY_NEARER * its_own)[:, 0]
-    if len(clearly):
-        state.offset[these[clearly]] = nearest[clearly]
-        state.aim[these[clearly]] = AIM
-        rival = ranked[clearly, place_of[clearly]]
-        one_round(calls, state, these[clearly], rival, norm, steps, from_image=False)
+    rival = ranked.gather(1, place_of[:, None])[:, 0]
+    promising = (nearest_length < NEARER * state.best[these]) & (rival != state.reached[these])
+    if promising.any():
+        active = these[promising]
+        state.offset[active], state.aim[active] = nearest[promising], AIM
+        one_round(calls, state, active, rival[promising], norm, STEPS_TO_A_RIVAL, from_image=False)
 
 
-def try_each_rival(
-    calls: Calls, state: State, these: Tensor, norm: str, steps: int, compared: int, max_gradients: int
-) -> None:
+def try_each_rival(calls: Calls, state: State, these: Tensor, norm: str, compared: int, max_gradients: int) -> None:
     """Rounds towards the strongest rivals, from midway to the best point.
 
     Where the way is far shorter than the tangent at the image said, those of its rivals there say as little. From midway one
@@ -123,12 +79,15 @@ def try_each_rival(
         return
     ranked, worth = _strongest(state, these, compared, WORTH_A_ROUND)
     for place in range(ranked.shape[1]):
-        chosen = worth[:, place] & (ranked[:, place] != state.reached[these]) & (state.spent[these] + steps <= max_gradients)
+        allowed = state.spent[these] + STEPS_TO_A_RIVAL <= max_gradients
+        chosen = worth[:, place] & (ranked[:, place] != state.reached[these]) & allowed
         if chosen.any():
             active = these[chosen]
             state.offset[active] = MIDWAY * state.best_offset[active]
             state.aim[active] = AIM
-            one_round(calls, state, active, ranked[chosen, place], norm, steps, from_image=False, hopeful=True)
+            one_round(
+                calls, state, active, ranked[chosen, place], norm, STEPS_TO_A_RIVAL, from_image=False, hope=HOPE, bold=True
+            )
 
 
 def _strongest(state: State, these: Tensor, compared: int, worth: float) -> tuple[Tensor, Tensor]:

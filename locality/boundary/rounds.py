@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -14,9 +15,10 @@ from locality.model_calls import Calls, Limits
 FIRST_OVERSHOOT = 1.5  # of the linearised distance: beyond the boundary the tangent is the boundary's
 AIM, AIM_GROWS, AIM_SHRINKS, AIM_RANGE = 0.15, 1.6, 0.6, (0.01, 1.0)  # shares of the first margin
 SHARPEST = 50.0  # the last β, in units of 1/first margin
-HOPE = (1.2, 1.1)  # of the best distance: what the tangents of a hopeful round's first steps may promise
-LATER_STEP = 0.5  # the first step of a further round, which starts near a solution; a hopeful one does not
+LATER_STEP = 0.5  # the first step of a further round, which starts near a solution; a bold one does not
 ALONE = 0.9  # share of the gradient that is one rival's: a mixture of several agrees with itself far from any boundary
+CURVED = 0.2  # share of the margin left halfway along the first tangent, which promises 0.425
+LEAST_SHARE = 0.75  # of an offset: tangents are not trusted farther
 SHORTENED, MOST_SHORTENED = 0.6, 6  # of an offset that leapt too far
 
 
@@ -42,15 +44,22 @@ class State:
         self.agreement = images.new_full((len(images),), -1.0)
         self.first_gradient = torch.zeros_like(images)
         self.leap = images.new_zeros(len(images))  # distance by the tangent at the image, aimed a little beyond
-        self.turn = images.new_ones(len(images))  # cosine between the gradients at the image and at the best point
+        self.curved = torch.zeros_like(labels, dtype=torch.bool)  # the margin falls faster on the way than at the image
         self.first_margin = images.new_full((len(images),), torch.nan)
         self.aim = images.new_full((len(images),), AIM)
         self.spent = torch.zeros_like(labels)  # gradients
         self.finished = 0  # images, as far as progress was told
 
-    def keep_shorter(self, chosen: Tensor, offset: Tensor, logits: Tensor, norm: str) -> Tensor:
-        """Take the offsets of the chosen images that are across and shorter than the best; says which."""
+    def keep_shorter(
+        self, chosen: Tensor, offset: Tensor, logits: Tensor, norm: str, gradient: Tensor | None = None
+    ) -> Tensor:
+        """Take the offsets of the chosen images that are across and shorter than the best; says which.
+
+        What counts is where their line meets the boundary, as the gradient of the margin there says.
+        """
         length = offset_length(offset, norm)
+        if gradient is not None:
+            length = length * share_to_boundary(margin(logits, self.labels[chosen]), gradient, offset)
         better = (margin(logits, self.labels[chosen]) < 0) & (length < self.best[chosen])
         self.best[chosen] = torch.where(better, length, self.best[chosen])
         self.best_offset[chosen] = torch.where(rows(better), offset, self.best_offset[chosen])
@@ -66,17 +75,21 @@ def one_round(
     norm: str,
     steps: int,
     from_image: bool,
-    hopeful: bool = False,
+    hope: Sequence[float] = (),
+    bold: bool = False,
+    slow_steps: int = 0,
 ) -> None:
     """At most `steps` gradients for each of the active images.
 
-    With `hopeful`, an image leaves when the tangent of its first steps promises nothing shorter than its best.
+    An image leaves when the tangent of its first steps is longer than `hope` times its best distance, a number a step.
+    With `slow_steps`, images whose margin is curved take that many, with smaller changes from one to the next.
     """
-    images, labels = state.images[active], state.labels[active]
-    offset = state.offset[active]
-    for step in range(steps):
+    images, labels, offset = state.images[active], state.labels[active], state.offset[active]
+    planned = torch.full_like(state.best[active], steps)  # gradients of each image in this round
+    for step in range(max(steps, slow_steps)):
         if rival is None:
-            sharpness = sharpness_at(state.first_margin[active], step / (steps - 1) if from_image else 1.0)
+            done = step / (planned - 1) if from_image else torch.ones_like(planned)
+            sharpness = sharpness_at(state.first_margin[active], done)
             logits, gradient = calls.gradient(images + offset, smooth_margin, labels, sharpness)
         else:
             logits, gradient = calls.gradient(images + offset, rival_margin, labels, rival)
@@ -99,15 +112,17 @@ def one_round(
         behind = aimed_at - (gradient * offset).flatten(1).sum(1) <= 0
         agreement = torch.nn.functional.cosine_similarity(offset.flatten(1), wanted.flatten(1))
         agreement[behind] = -1.0  # such a tangent says nothing, and `wanted` lies along `offset` by definition
-        better = state.keep_shorter(active, offset, logits, norm)
+        better = state.keep_shorter(active, offset, logits, norm, gradient)
         state.agreement[active] = torch.where(better, agreement, state.agreement[active])
-        turn = torch.nn.functional.cosine_similarity(gradient.flatten(1), state.first_gradient[active].flatten(1))
-        state.turn[active] = torch.where(better, turn, state.turn[active])
         if from_image and step == 0:
             offset = FIRST_OVERSHOOT * wanted
             state.leap[active] = offset_length(wanted, norm)
+            if slow_steps:
+                midway = margin(calls.logits((images + 0.5 * wanted).clamp(*calls.limits)), labels)
+                state.curved[active] = midway < CURVED * state.first_margin[active]
+                planned = torch.where(state.curved[active], float(slow_steps), planned)
         else:
-            size = (1.0 if from_image or hopeful else LATER_STEP) * 0.5 * (1 + math.cos(math.pi * step / steps))
+            size = rows((1.0 if from_image or bold else LATER_STEP) * 0.5 * (1 + (math.pi * step / planned).cos()))
             lost = behind & across
             moved = offset + size * (wanted - offset)
             if lost.any():
@@ -118,12 +133,12 @@ def one_round(
         settled = better & (agreement > state.settled)
         if rival is None:
             settled &= _alone(logits, labels, sharpness)
-        left = ~settled
-        if hopeful and step < len(HOPE):
-            left &= offset_length(wanted, norm) < HOPE[step] * state.best[active]
+        left = ~settled & (step + 1 < planned)
+        if step < len(hope):
+            left &= offset_length(wanted, norm) < hope[step] * state.best[active]
         if not left.any():
             break
-        active, images, labels, offset = active[left], images[left], labels[left], offset[left]
+        active, images, labels, offset, planned = active[left], images[left], labels[left], offset[left], planned[left]
         rival = None if rival is None else rival[left]
 
 
@@ -141,7 +156,13 @@ def back_along_the_line(calls: Calls, images: Tensor, offset: Tensor, labels: Te
     return offset
 
 
-def sharpness_at(first_margin: Tensor, share: float) -> Tensor:
+def share_to_boundary(value: Tensor, gradient: Tensor, offset: Tensor) -> Tensor:
+    """N: at which share of an offset that is across its tangent puts the boundary; 1 where it says nothing sensible."""
+    share = 1 - value / (gradient * offset).flatten(1).sum(1)
+    return torch.where((share > LEAST_SHARE) & (share < 1), share, 1.0)
+
+
+def sharpness_at(first_margin: Tensor, share: Tensor) -> Tensor:
     """N: β at a share of the way from 1 to its last value."""
     last = (SHARPEST / first_margin.nan_to_num(1.0)).clamp_min(1.0)
     return last**share

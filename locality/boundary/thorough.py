@@ -13,7 +13,7 @@ from locality.boundary.fast import fast_search
 from locality.boundary.tangent import offset_length
 from locality.model_calls import Calls
 
-SETTLED = 0.9995  # later than `fast` is content
+SETTLED, GAIN = 0.9995, 0.001  # later than `fast` is content
 ARMS = 4  # of a cross: directions at right angles, each tried both ways
 
 
@@ -54,7 +54,7 @@ def thorough_search(
 
     keep_closer(
         fast_search(
-            calls, images, labels, norm, seeds, _silent, steps=steps, max_gradients=4 * steps, gain=0.001, settled=SETTLED
+            calls, images, labels, norm, seeds, _silent, steps=steps, max_gradients=4 * steps, gain=GAIN, settled=SETTLED
         )
     )
     for rival in strongest:
@@ -69,6 +69,7 @@ def thorough_search(
                 steps=steps,
                 max_gradients=max(100, 2 * steps),
                 rivals=rival,
+                gain=GAIN,
                 settled=SETTLED,
             )
         )
@@ -79,7 +80,16 @@ def thorough_search(
             start = (around + start) * 1.5 / 2**0.5
         keep_closer(
             fast_search(
-                calls, images, labels, norm, seeds, _silent, steps=steps // 4, max_gradients=max(100, steps), start=start
+                calls,
+                images,
+                labels,
+                norm,
+                seeds,
+                _silent,
+                steps=steps // 4,
+                max_gradients=max(100, steps),
+                gain=0.005,
+                start=start,
             )
         )
     keep_closer(corner_search(calls, images, labels, best, norm))

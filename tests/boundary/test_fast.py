@@ -66,82 +66,84 @@ def turning(images: Tensor) -> Tensor:
     return torch.stack([score, torch.zeros_like(score)], dim=1)
 
 
-def test_only_where_the_gradient_has_turned_another_way_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    nobody = torch.tensor([], dtype=torch.long)
+def test_only_where_the_first_tangent_was_no_guide_another_way_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, list[int]]] = []
 
-    def spied(name: str, answer: Any) -> None:
-        def spy(calls: Any, state: Any, active: Tensor, *rest: Any) -> Any:
-            asked.append((name, active.tolist()))
-            return answer
+    def spied(name: str) -> None:
+        monkeypatch.setattr(fast, name, lambda calls, state, active, *rest: asked.append((name, active.tolist())))
 
-        monkeypatch.setattr(fast, name, spy)
-
-    spied("look_closer", nobody)
-    spied("try_again", None)
-    spied("try_each_rival", None)
-    spied("try_nearer_rivals", None)
+    for name in ("try_again", "try_each_rival", "try_nearer_rivals"):
+        spied(name)
     model, images, _, _ = linear_model([0.1, 0.4])
     find_boundary(model, images)
-    assert asked == [("look_closer", []), ("try_again", []), ("try_each_rival", []), ("try_nearer_rivals", [0, 1])]
+    assert asked == [("try_again", []), ("try_each_rival", []), ("try_nearer_rivals", [0, 1])]
     asked.clear()
     image = torch.tensor([0.5, 0.505]).view(1, 1, 1, 2)
-    # The way was shorter than that, in units of the first tangent's, or was not.
-    for much_shorter, shorter, again, each, nearer in (
-        (0.9, 0.9, [0], [0], []),
-        (0.9, 0.0, [0], [], []),
-        (0.0, 0.9, [], [0], []),
-        (0.0, 0.0, [], [], [0]),
+    for shorter, curved, again, each, nearer in (
+        (0.9, -99.0, [0], [0], []),  # the way is shorter than that, in units of the first tangent's …
+        (0.0, -99.0, [], [], [0]),  # … or it is not …
+        (0.0, 9.0, [], [0], []),  # … or the margin was curved, so that the first round was a slow one
+        (0.9, 9.0, [], [0], []),
     ):
-        monkeypatch.setattr(fast, "MUCH_SHORTER", much_shorter)
         monkeypatch.setattr(fast, "SHORTER", shorter)
+        monkeypatch.setattr(rounds, "CURVED", curved)
         assert find_boundary(turning, image).found.all()
-        assert asked == [
-            ("look_closer", [0]),
-            ("try_again", again),
-            ("try_each_rival", each),
-            ("try_nearer_rivals", nearer),
-        ]
+        assert asked == [("try_again", again), ("try_each_rival", each), ("try_nearer_rivals", nearer)]
         asked.clear()
-
-    def dear(calls: Any, state: Any, active: Tensor, norm: str) -> Tensor:
-        state.spent[active] = 95
-        return nobody
-
-    monkeypatch.setattr(fast, "look_closer", dear)  # what it leaves is too little for a round
-    for much_shorter in (0.9, 0.0):
-        monkeypatch.setattr(fast, "MUCH_SHORTER", much_shorter)
-        find_boundary(turning, image)
-        assert asked == [("try_again", []), ("try_each_rival", []), ("try_nearer_rivals", [])]
-        asked.clear()
-    spied("look_closer", torch.tensor([0]))  # what the walk has found is not searched once more
+    monkeypatch.setattr(fast, "STUCK", 2.0)  # more than any cosine: everybody got stuck, nobody is bent
+    monkeypatch.setattr(fast, "SHORTER", 0.0)
+    monkeypatch.setattr(rounds, "CURVED", -99.0)
     find_boundary(turning, image)
-    assert asked == [("look_closer", [0]), ("try_again", []), ("try_each_rival", []), ("try_nearer_rivals", [])]
+    assert asked == [("try_again", [0]), ("try_each_rival", []), ("try_nearer_rivals", [])]
 
 
-@pytest.mark.parametrize("norm", ["l2", "linf"])
-def test_a_walk_inside_the_known_distance(norm: str) -> None:
-    """The boundary lies in the second pixel's direction, 0.2 away and 0.4; something was found 0.35 away."""
+def plateau(images: Tensor) -> Tensor:
+    """A margin of 1 that falls ten times as fast from a tenth on, for images whose second pixel is bright."""
+    first, second = images.flatten(1).T
+    falls = first + torch.where(second > 0.5, 9 * (first - 0.1).clamp_min(0), 0.0)
+    return torch.stack([1.5 - falls, torch.full_like(first, 0.5)], dim=1)
 
-    def model(images: Tensor) -> Tensor:
-        second = images.flatten(1)[:, 1] - torch.where(images.flatten(1)[:, 0] > 0.5, 0.2, 0.4)
-        return torch.stack([-second, second], dim=1)
 
-    images = torch.tensor([[0.9, 0.0], [0.1, 0.0]]).view(2, 1, 1, 2)
-    with calling(model, images) as calls:
-        state = rounds.State(images, torch.tensor([0, 0]), [0, 0], None, calls.limits, settled=0.98)
-        state.first_gradient[:, 0, 0, 0] = 1.0
-        state.first_margin[:] = torch.tensor([0.4, 0.8])
-        state.best[:] = 0.35
-        found = elsewhere.look_closer(calls, state, torch.tensor([0, 1]), norm)
-        nobody = elsewhere.look_closer(calls, state, torch.tensor([], dtype=torch.long), norm)
-    assert found.tolist() == [0]
-    assert 0.2 < state.best[0] <= 0.85 * 0.35 * 1.1
-    assert state.best[1].item() == pytest.approx(0.35)
-    assert torch.equal(state.offset[0], state.best_offset[0])
-    assert len(nobody) == 0
-    # The first left once it was across, the other as soon as patience ended: its margin had stopped falling.
-    assert calls.gradients < 2 * (elsewhere.PATIENCE + 1)
+def test_where_the_margin_is_curved_the_first_round_takes_more_and_smaller_steps() -> None:
+    images = torch.tensor([[0.0, 0.9], [0.0, 0.1]]).view(2, 1, 1, 2)
+    labels = torch.tensor([0, 0])
+    with calling(plateau, images) as calls:
+        state = rounds.State(images, labels, [0, 0], None, calls.limits, settled=2.0)  # nobody leaves
+        rounds.one_round(calls, state, torch.tensor([0, 1]), None, "l2", 6, from_image=True, slow_steps=15)
+    assert state.curved.tolist() == [True, False]
+    assert state.spent.tolist() == [15, 6]
+    assert calls.gradients == 21
+
+
+def test_offsets_are_compared_by_where_their_lines_meet_the_boundary() -> None:
+    """0.5 beyond a boundary at 0.4 is nearer than 0.45 beyond one at 0.43; a tangent that says too much is not believed."""
+    value, offset = torch.tensor([-0.1, -0.02, -0.4, -0.1]), torch.tensor([0.5, 0.45, 0.5, 0.5]).view(4, 1, 1, 1)
+    gradient = torch.tensor([-1.0, -1.0, -1.0, 1.0]).view(4, 1, 1, 1)
+    share = rounds.share_to_boundary(value, gradient, offset)
+    assert (share * offset.flatten()).tolist() == pytest.approx([0.4, 0.43, 0.5, 0.5])
+
+
+def test_a_longer_offset_wins_where_its_line_meets_the_boundary_sooner() -> None:
+    images, labels = torch.zeros(1, 1, 1, 2), torch.tensor([0])
+    state = rounds.State(images, labels, [0], None, (0.0, 1.0), settled=0.98)
+    everyone, towards = torch.tensor([0]), torch.tensor([-1.0, 0.0]).view(1, 1, 1, 2)
+
+    def kept(length: float, value: float) -> bool:
+        offset = torch.tensor([length, 0.0]).view(1, 1, 1, 2)
+        return bool(state.keep_shorter(everyone, offset, torch.tensor([[value, 0.0]]), "l2", towards))
+
+    assert kept(0.45, -0.02)
+    assert kept(0.5, -0.1)
+    assert not kept(0.44, -0.01)
+    assert state.best.item() == pytest.approx(0.4)
+    assert state.best_offset.flatten().tolist() == [0.5, 0.0]  # across for certain; `find_boundary` bisects it
+
+
+@pytest.mark.parametrize(("steps", "max_gradients"), [(8, 19), (8, 20), (32, 43), (32, 44), (32, 59)])
+def test_any_allowance_of_at_least_a_round_will_do(steps: int, max_gradients: int) -> None:
+    """Gradients are kept for looking elsewhere only where that leaves enough for a round."""
+    edge = find_boundary(turning, torch.tensor([0.5, 0.505]).view(1, 1, 1, 2), steps=steps, max_gradients=max_gradients)
+    assert edge.found.all()
 
 
 def test_a_settled_image_leaves_its_round_and_the_others_go_on() -> None:
@@ -247,7 +249,7 @@ def test_a_rival_that_no_pixel_leads_to_is_not_the_nearest(flat: int, monkeypatc
         state = rounds.State(images, torch.tensor([0]), [0], None, calls.limits, settled=0.98)
         state.image_logits = model(images)
         state.best[0], state.reached[0] = 0.9, 3
-        elsewhere.try_nearer_rivals(calls, state, torch.tensor([0]), "l2", 8, 4)
+        elsewhere.try_nearer_rivals(calls, state, torch.tensor([0]), "l2", 4)
     distance = 0.22 if flat == 1 else 0.2
     [(rivals, offset)] = taken
     assert rivals == [3 - flat]
@@ -268,7 +270,7 @@ def test_each_rival_is_tried_from_midway_and_left_where_it_promises_nothing(max_
         state.image_logits, state.reached[0], state.best[0] = two_ways(images), 1, known
         state.best_offset[0] = torch.tensor([known, 0.0])
         state.first_margin[0] = 0.3
-        elsewhere.try_each_rival(calls, state, torch.tensor([0]), "l2", 8, 3, max_gradients)
+        elsewhere.try_each_rival(calls, state, torch.tensor([0]), "l2", 3, max_gradients)
     assert state.spent.item() == calls.gradients
     if max_gradients < 8:  # a round may take more than is allowed
         assert calls.gradients == 0
