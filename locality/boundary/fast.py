@@ -33,6 +33,7 @@ from locality.boundary.rounds import State, one_round
 from locality.model_calls import Calls
 
 SHORTER = 0.46  # a way that long, in units of what the first tangent said: the tangents at the image were no guide
+LATER_ROUND = 2 / 3  # of the first one's steps: later ones begin near a solution
 SLOW_STEPS = 32  # of the first round, where the margin is curved
 NEAREST = 4  # rivals whose tangents at the image are compared
 STUCK = 0.8  # an agreement that no round could raise
@@ -55,7 +56,7 @@ def fast_search(
     rivals: Tensor | None = None,
     start: Tensor | None = None,
 ) -> Tensor:
-    """Candidates after rounds of `steps` gradients; a hard image may take `max_gradients`, all in all.
+    """Candidates after a round of `steps` gradients and shorter ones; a hard image may take `max_gradients`, all in all.
 
     An image is finished when, after a round, the cosine between δ and u exceeds `aligned`, or when a round shortens δ by
     less than the share `gain`; a cosine above `settled` ends the round itself for this image. Of the strongest rival classes
@@ -70,12 +71,12 @@ def fast_search(
 
     def rounds(allowed: int) -> None:
         """Rounds from the best point so far, for as long as they gain something and the gradients allowed last."""
-        active, from_image = everyone, start is None
+        active, from_image, length = everyone, start is None, steps
         while len(active):
             rival = None if rivals is None else rivals[active]
             slow_steps = SLOW_STEPS if free and from_image and steps < SLOW_STEPS <= allowed else 0
-            one_round(calls, state, active, rival, norm, steps, from_image, slow_steps=slow_steps)
-            from_image = False
+            one_round(calls, state, active, rival, norm, length, from_image, slow_steps=slow_steps)
+            from_image, length = False, max(2, round(LATER_ROUND * steps))
             gained = (state.before[active] - state.best[active]) / state.best[active]
             state.before[active] = state.best[active]
             found = torch.isfinite(state.best[active])
@@ -83,7 +84,7 @@ def fast_search(
             # Those found go on from their best point, the others from beyond where they are.
             again = torch.where(rows(found), state.best_offset[active], 1.3 * state.offset[active])
             state.offset[active] = (images[active] + again).clamp(*calls.limits) - images[active]
-            active = active[~finished & (state.spent[active] + steps <= allowed)]
+            active = active[~finished & (state.spent[active] + length <= allowed)]
             state.finished = max(state.finished, len(images) - len(active))
             progress(state.finished, len(images))
 
