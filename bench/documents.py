@@ -71,7 +71,7 @@ def boundary_table() -> str:
 
 
 def held_out_table() -> str:
-    """`fast` on images that none of its constants was chosen on: one row a model that ships."""
+    """`fast` on other images than it was tuned on, as far as the README says: one row a model that ships."""
     rows = []
     for path in sorted((RESULTS / "boundary/held_out").glob("*.json")):
         searches = result(f"boundary/held_out/{path.name}")["searches"]
