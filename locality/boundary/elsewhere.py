@@ -1,17 +1,16 @@
-"""Where `fast` looks besides the way its rounds went: along the first gradient once more, and towards other classes."""
+"""Where `fast` looks besides the way its rounds went: towards other classes."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from locality.boundary.bisect import rows
 from locality.boundary.rounds import AIM, State, one_round, rival_margin
-from locality.boundary.tangent import offset_length, steepest, tangent_point
+from locality.boundary.tangent import offset_length, tangent_point
 from locality.model_calls import Calls
 
-STEPS_AGAIN, STEPS_TO_A_RIVAL = 12, 8
-HOPE = (1.6, 1.25)  # of the best distance: what the tangents of a first step towards a rival, and a second, may promise
+STEPS_TO_A_RIVAL = 8
+HOPE = (1.4, 1.15)  # of the best distance: what the tangents of a first step towards a rival, and a second, may promise
 MIDWAY = 0.7  # of the way to the best point, where other rivals are compared
 WORTH_A_ROUND = 4.0  # like WORTH_COMPARING, where the margins at the image say less
 WORTH_COMPARING = 1.5  # a rival whose margin is that much larger than the first one's is hardly ever nearer
@@ -20,21 +19,6 @@ UNREACHED = 0.01  # share of a rival's margin that is left at its tangent's near
 NEARER = (
     1.1  # of the best distance: a tangent at the image that is shorter is worth a round, the way is mostly shorter still
 )
-
-
-def try_again(calls: Calls, state: State, active: Tensor, norm: str) -> None:
-    """A longer round from where the first gradient points, at the distance that is known by now.
-
-    Where gradients turn on the way to the boundary, the first leap, which trusts their length, misses by far, and whatever
-    lies around the place where it lands is found, not what is nearest.
-    """
-    if len(active) == 0:
-        return
-    images = state.images[active]
-    start = images - rows(state.best[active]) * steepest(state.first_gradient[active], norm)
-    state.offset[active] = start.clamp(*calls.limits) - images
-    state.aim[active] = AIM
-    one_round(calls, state, active, None, norm, STEPS_AGAIN, from_image=False)
 
 
 def try_nearer_rivals(calls: Calls, state: State, these: Tensor, norm: str, compared: int) -> None:

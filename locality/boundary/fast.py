@@ -15,9 +15,9 @@ networks:
 - A leap that lands far across, where gradients say nothing, comes back along its line.
 - Where the margin falls much faster on the way than the tangent at the image says, as in transformers, which boundary is met
   depends on large early steps: the first round takes more and smaller ones there.
-- Where the way found is far shorter than the first tangent said, or the rounds got stuck, the search begins once more, along
-  the first gradient, at the distance known by then; and rivals are tried from midway.
-- For all others the tangents at the image say which class is nearest; where that is nearer than what was found, it is tried.
+- Where the way found is much shorter than the first tangent said, the tangents at the image are no guide to the nearest
+  class either: rivals are tried from midway. For all others those tangents say which class is nearest; where that is nearer
+  than what was found, it is tried.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ import torch
 from torch import Tensor
 
 from locality.boundary.bisect import rows
-from locality.boundary.elsewhere import STEPS_AGAIN, STEPS_TO_A_RIVAL, try_again, try_each_rival, try_nearer_rivals
+from locality.boundary.elsewhere import STEPS_TO_A_RIVAL, try_each_rival, try_nearer_rivals
 from locality.boundary.rounds import State, one_round
 from locality.model_calls import Calls
 
-SHORTER = 0.46  # a way that long, in units of what the first tangent said: the tangents at the image were no guide
+SHORTER = 0.58  # a way that long, in units of what the first tangent said: the tangents at the image were no guide
 LATER_ROUND = 2 / 3  # of the first one's steps: later ones begin near a solution
 SLOW_STEPS = 32  # of the first round, where the margin is curved
 NEAREST = 4  # rivals whose tangents at the image are compared
-STUCK = 0.8  # an agreement that no round could raise
+LOOKING = NEAREST + STEPS_TO_A_RIVAL  # gradients kept for rivals
 
 
 def fast_search(
@@ -88,20 +88,13 @@ def fast_search(
             state.finished = max(state.finished, len(images) - len(active))
             progress(state.finished, len(images))
 
-    def may(chosen: Tensor, cost: int) -> Tensor:
-        """Those of the chosen that are allowed so many gradients more."""
-        return everyone[chosen & (state.spent + cost <= max_gradients)]
-
-    look = free and max_gradients - STEPS_AGAIN >= steps
-    rounds(max_gradients - STEPS_AGAIN if look else max_gradients)
+    look = free and compared > 0 and max_gradients - LOOKING >= steps
+    rounds(max_gradients - LOOKING if look else max_gradients)
     if look:
-        found = torch.isfinite(state.best)
-        bent = found & ((state.best < SHORTER * state.leap) | state.curved)
-        misled = bent | found & (state.agreement < STUCK)
-        try_again(calls, state, may(misled & ~state.curved, STEPS_AGAIN), norm)
-        if compared > 0:
-            try_each_rival(calls, state, everyone[bent], norm, compared, max_gradients)
-            try_nearer_rivals(calls, state, may(~misled, NEAREST + STEPS_TO_A_RIVAL), norm, min(compared, NEAREST))
+        bent = torch.isfinite(state.best) & ((state.best < SHORTER * state.leap) | state.curved)
+        try_each_rival(calls, state, everyone[bent], norm, compared, max_gradients)
+        nearer = everyone[~bent & (state.spent + LOOKING <= max_gradients)]
+        try_nearer_rivals(calls, state, nearer, norm, min(compared, NEAREST))
     found = torch.isfinite(state.best)
     return images + torch.where(rows(found), state.best_offset, state.offset)
 

@@ -42,7 +42,6 @@ class State:
         self.best = images.new_full((len(images),), torch.inf)  # length of the shortest offset that is across
         self.before = self.best.clone()  # the same, a round ago
         self.agreement = images.new_full((len(images),), -1.0)
-        self.first_gradient = torch.zeros_like(images)
         self.leap = images.new_zeros(len(images))  # distance by the tangent at the image, aimed a little beyond
         self.curved = torch.zeros_like(labels, dtype=torch.bool)  # the margin falls faster on the way than at the image
         self.first_margin = images.new_full((len(images),), torch.nan)
@@ -96,7 +95,7 @@ def one_round(
         state.spent[active] += 1
         value = margin(logits, labels) if rival is None else rival_margin(logits, labels, rival)
         if from_image and step == 0:
-            state.image_logits, state.first_gradient[active] = logits, gradient
+            state.image_logits = logits
         across = margin(logits, labels) < 0
         fresh = torch.isnan(state.first_margin[active])
         state.first_margin[active] = torch.where(fresh, value.abs().clamp_min(1e-6), state.first_margin[active])

@@ -43,11 +43,6 @@ def tangent_point(
     return torch.where(rows(at_image > 0), found, 0.7 * offset)
 
 
-def steepest(gradient: Tensor, norm: str) -> Tensor:
-    """The offset of length 1 along which the margin rises fastest; nothing where the gradient is 0."""
-    return gradient.sign() if norm == "linf" else gradient / rows(offset_length(gradient, norm).clamp_min(1e-30))
-
-
 def offset_length(offset: Tensor, norm: str) -> Tensor:
     """N: ℓ2 or ℓ∞ length."""
     return offset.flatten(1).norm(dim=1) if norm == "l2" else offset.flatten(1).abs().amax(dim=1)

@@ -9,7 +9,6 @@ from known_models import linear_model
 from torch import Tensor
 
 from locality.boundary import elsewhere, fast, find_boundary, rounds
-from locality.boundary.tangent import steepest
 from locality.model_calls import calling
 
 
@@ -40,25 +39,6 @@ def test_a_leap_too_far_comes_back_along_its_line() -> None:
     assert back.flatten().tolist() == pytest.approx([-0.3, 0.0])  # 0.6 × 0.5; 0.6 × 0.3 would not be across
 
 
-def test_once_more_begins_along_the_first_gradient_at_the_known_distance(monkeypatch: pytest.MonkeyPatch) -> None:
-    images = torch.full((2, 1, 1, 2), 0.5)
-    seen: list[Any] = []
-    monkeypatch.setattr(
-        elsewhere, "one_round", lambda calls, state, *rest, **more: seen.append((state.offset.clone(), rest, more))
-    )
-    with calling(steep, images) as calls:
-        state = rounds.State(images, torch.tensor([0, 0]), [0, 0], None, calls.limits, settled=0.98)
-        state.first_gradient[1] = torch.tensor([3.0, 4.0])
-        state.best[1] = 0.1
-        elsewhere.try_again(calls, state, torch.tensor([1]), "l2")
-        elsewhere.try_again(calls, state, torch.tensor([], dtype=torch.long), "l2")
-    ((offset, rest, more),) = seen
-    assert offset.flatten().tolist() == pytest.approx([0, 0, -0.06, -0.08])
-    assert rest[0].tolist() == [1]
-    assert rest[-1] == elsewhere.STEPS_AGAIN
-    assert more == {"from_image": False}
-
-
 def turning(images: Tensor) -> Tensor:
     """The first pixel promises a boundary ten times too far; the second, unseen at the image, has a near one."""
     first, second = images.flatten(1).T
@@ -72,29 +52,23 @@ def test_only_where_the_first_tangent_was_no_guide_another_way_is_tried(monkeypa
     def spied(name: str) -> None:
         monkeypatch.setattr(fast, name, lambda calls, state, active, *rest: asked.append((name, active.tolist())))
 
-    for name in ("try_again", "try_each_rival", "try_nearer_rivals"):
+    for name in ("try_each_rival", "try_nearer_rivals"):
         spied(name)
     model, images, _, _ = linear_model([0.1, 0.4])
     find_boundary(model, images)
-    assert asked == [("try_again", []), ("try_each_rival", []), ("try_nearer_rivals", [0, 1])]
+    assert asked == [("try_each_rival", []), ("try_nearer_rivals", [0, 1])]
     asked.clear()
     image = torch.tensor([0.5, 0.505]).view(1, 1, 1, 2)
-    for shorter, curved, again, each, nearer in (
-        (0.9, -99.0, [0], [0], []),  # the way is shorter than that, in units of the first tangent's …
-        (0.0, -99.0, [], [], [0]),  # … or it is not …
-        (0.0, 9.0, [], [0], []),  # … or the margin was curved, so that the first round was a slow one
-        (0.9, 9.0, [], [0], []),
+    for shorter, curved, each, nearer in (
+        (0.9, -99.0, [0], []),  # the way is shorter than that, in units of the first tangent's …
+        (0.0, -99.0, [], [0]),  # … or it is not …
+        (0.0, 9.0, [0], []),  # … or the margin was curved, so that the first round was a slow one
     ):
         monkeypatch.setattr(fast, "SHORTER", shorter)
         monkeypatch.setattr(rounds, "CURVED", curved)
         assert find_boundary(turning, image).found.all()
-        assert asked == [("try_again", again), ("try_each_rival", each), ("try_nearer_rivals", nearer)]
+        assert asked == [("try_each_rival", each), ("try_nearer_rivals", nearer)]
         asked.clear()
-    monkeypatch.setattr(fast, "STUCK", 2.0)  # more than any cosine: everybody got stuck, nobody is bent
-    monkeypatch.setattr(fast, "SHORTER", 0.0)
-    monkeypatch.setattr(rounds, "CURVED", -99.0)
-    find_boundary(turning, image)
-    assert asked == [("try_again", [0]), ("try_each_rival", []), ("try_nearer_rivals", [])]
 
 
 def plateau(images: Tensor) -> Tensor:
@@ -185,12 +159,6 @@ def test_a_round_that_finds_nothing_is_gone_on_from() -> None:
     assert edge.distance.item() == pytest.approx(0.8, rel=1e-3)
 
 
-def test_steepest() -> None:
-    gradient = torch.tensor([[3.0, -4.0], [0.0, 0.0]]).view(2, 1, 1, 2)
-    assert steepest(gradient, "l2").flatten().tolist() == pytest.approx([0.6, -0.8, 0, 0])
-    assert steepest(gradient, "linf").flatten().tolist() == [1, -1, 0, 0]
-
-
 def test_two_rivals_as_near_as_each_other_do_not_pass_for_one() -> None:
     """Their mixture agrees with itself at once, on the way between them, where the boundary is far."""
 
@@ -216,17 +184,6 @@ def test_ten_classes_with_almost_equal_logits(scale: float) -> None:
     exact = (gaps / (scale * math.sqrt(2))).scatter(1, label[:, None], torch.inf).amin(1)
     edge = find_boundary(lambda images: (images.flatten(1) - 0.5) @ weights.T, images)
     assert torch.allclose(edge.distance, exact, rtol=2e-3)
-
-
-def test_once_more_begins_inside_the_pixels_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    images = torch.tensor([[0.1, 0.5]]).view(1, 1, 1, 2)
-    monkeypatch.setattr(elsewhere, "one_round", lambda *rest, **more: None)
-    with calling(steep, images) as calls:
-        state = rounds.State(images, torch.tensor([0]), [0], None, calls.limits, settled=0.98)
-        state.first_gradient[0] = torch.tensor([1.0, 0.0])
-        state.best[0] = 0.3
-        elsewhere.try_again(calls, state, torch.tensor([0]), "l2")
-    assert (images + state.offset).flatten().tolist() == pytest.approx([0.0, 0.5])
 
 
 @pytest.mark.parametrize("flat", [1, 2])
