@@ -15,9 +15,7 @@ networks:
 - A leap that lands far across, where gradients say nothing, comes back along its line.
 - Where the margin falls much faster on the way than the tangent at the image says, as in transformers, which boundary is met
   depends on large early steps: the first round takes more and smaller ones there.
-- Where the way found is much shorter than the first tangent said, the tangents at the image are no guide to the nearest
-  class either: rivals are tried from midway. For all others those tangents say which class is nearest; where that is nearer
-  than what was found, it is tried.
+- Which class is nearest shows on the way rather than at the image: the strongest rivals are tried from midway.
 """
 
 from __future__ import annotations
@@ -28,15 +26,12 @@ import torch
 from torch import Tensor
 
 from locality.boundary.bisect import rows
-from locality.boundary.elsewhere import STEPS_TO_A_RIVAL, try_each_rival, try_nearer_rivals
-from locality.boundary.rounds import State, one_round
+from locality.boundary.elsewhere import STEPS_TO_A_RIVAL, try_rivals
+from locality.boundary.rounds import State, one_round, sharpen
 from locality.model_calls import Calls
 
-SHORTER = 0.58  # a way that long, in units of what the first tangent said: the tangents at the image were no guide
 LATER_ROUND = 2 / 3  # of the first one's steps: later ones begin near a solution
 SLOW_STEPS = 32  # of the first round, where the margin is curved
-NEAREST = 4  # rivals whose tangents at the image are compared
-LOOKING = NEAREST + STEPS_TO_A_RIVAL  # gradients kept for rivals
 
 
 def fast_search(
@@ -50,7 +45,7 @@ def fast_search(
     steps: int = 12,
     max_gradients: int = 100,
     aligned: float = 0.95,
-    settled: float = 0.98,
+    settled: float = 0.97,
     gain: float = 0.01,
     compared: int = 7,
     rivals: Tensor | None = None,
@@ -60,9 +55,9 @@ def fast_search(
 
     An image is finished when, after a round, the cosine between δ and u exceeds `aligned`, or when a round shortens δ by
     less than the share `gain`; a cosine above `settled` ends the round itself for this image. Of the strongest rival classes
-    some are tried besides the one reached: at most `compared`, or NEAREST where the tangents at the image are a guide.
-    For looking elsewhere a dozen gradients are kept; where that leaves too few for a round, one does not look. `rivals`
-    names the class to reach for each image, where only one is wanted; `start` a first displacement.
+    at most `compared` are tried besides the one reached. For one of them gradients are kept; where that leaves too few for a
+    round, none is tried. `rivals` names the class to reach for each image, where only one is wanted; `start` a first
+    displacement.
     """
     _check_steps(steps, max_gradients)
     state = State(images, labels, seeds, start, calls.limits, settled)
@@ -88,13 +83,12 @@ def fast_search(
             state.finished = max(state.finished, len(images) - len(active))
             progress(state.finished, len(images))
 
-    look = free and compared > 0 and max_gradients - LOOKING >= steps
-    rounds(max_gradients - LOOKING if look else max_gradients)
+    look = free and compared > 0 and max_gradients - STEPS_TO_A_RIVAL >= steps
+    rounds(max_gradients - STEPS_TO_A_RIVAL if look else max_gradients)
+    sharpen(calls, state, norm, max_gradients)
     if look:
-        bent = torch.isfinite(state.best) & ((state.best < SHORTER * state.leap) | state.curved)
-        try_each_rival(calls, state, everyone[bent], norm, compared, max_gradients)
-        nearer = everyone[~bent & (state.spent + LOOKING <= max_gradients)]
-        try_nearer_rivals(calls, state, nearer, norm, min(compared, NEAREST))
+        try_rivals(calls, state, norm, compared, max_gradients)
+        sharpen(calls, state, norm, max_gradients)
     found = torch.isfinite(state.best)
     return images + torch.where(rows(found), state.best_offset, state.offset)
 

@@ -19,6 +19,8 @@ LATER_STEP = 0.5  # the first step of a further round, which starts near a solut
 ALONE = 0.9  # share of the gradient that is one rival's: a mixture of several agrees with itself far from any boundary
 CURVED = 0.2  # share of the margin left halfway along the first tangent, which promises 0.425
 LEAST_SHARE = 0.75  # of an offset: tangents are not trusted farther
+PURE = 0.98  # the same share, to sharpen by
+JUST_BEYOND = 1.001  # of a tangent's length
 SHORTENED, MOST_SHORTENED = 0.6, 6  # of an offset that leapt too far
 
 
@@ -38,11 +40,13 @@ class State:
         self.offset = torch.zeros_like(images) if start is None else (images + start).clamp(*limits) - images
         self.image_logits: Tensor | None = None  # N×K
         self.best_offset = torch.zeros_like(images)
+        self.best_gradient = torch.zeros_like(images)
+        self.best_alone = images.new_ones(len(images))  # share of that gradient that is one rival's
+        self.best_value = images.new_zeros(len(images))  # of the margin whose gradient that is
         self.reached = labels.clone()  # the class at the best offset
         self.best = images.new_full((len(images),), torch.inf)  # length of the shortest offset that is across
         self.before = self.best.clone()  # the same, a round ago
         self.agreement = images.new_full((len(images),), -1.0)
-        self.leap = images.new_zeros(len(images))  # distance by the tangent at the image, aimed a little beyond
         self.curved = torch.zeros_like(labels, dtype=torch.bool)  # the margin falls faster on the way than at the image
         self.first_margin = images.new_full((len(images),), torch.nan)
         self.aim = images.new_full((len(images),), AIM)
@@ -50,19 +54,29 @@ class State:
         self.finished = 0  # images, as far as progress was told
 
     def keep_shorter(
-        self, chosen: Tensor, offset: Tensor, logits: Tensor, norm: str, gradient: Tensor | None = None
+        self,
+        chosen: Tensor,
+        offset: Tensor,
+        logits: Tensor,
+        norm: str,
+        gradient: Tensor | None = None,
+        alone: Tensor | None = None,
     ) -> Tensor:
         """Take the offsets of the chosen images that are across and shorter than the best; says which.
 
         What counts is where their line meets the boundary, as the gradient of the margin there says.
         """
-        length = offset_length(offset, norm)
+        value, length = margin(logits, self.labels[chosen]), offset_length(offset, norm)
         if gradient is not None:
-            length = length * share_to_boundary(margin(logits, self.labels[chosen]), gradient, offset)
-        better = (margin(logits, self.labels[chosen]) < 0) & (length < self.best[chosen])
+            length = length * share_to_boundary(value, gradient, offset)
+        better = (value < 0) & (length < self.best[chosen])
         self.best[chosen] = torch.where(better, length, self.best[chosen])
         self.best_offset[chosen] = torch.where(rows(better), offset, self.best_offset[chosen])
         self.reached[chosen] = torch.where(better, logits.argmax(1), self.reached[chosen])
+        if gradient is not None and alone is not None:
+            self.best_alone[chosen] = torch.where(better, alone, self.best_alone[chosen])
+            self.best_value[chosen] = torch.where(better, value, self.best_value[chosen])
+            self.best_gradient[chosen] = torch.where(rows(better), gradient, self.best_gradient[chosen])
         return better
 
 
@@ -111,11 +125,13 @@ def one_round(
         behind = aimed_at - (gradient * offset).flatten(1).sum(1) <= 0
         agreement = torch.nn.functional.cosine_similarity(offset.flatten(1), wanted.flatten(1))
         agreement[behind] = -1.0  # such a tangent says nothing, and `wanted` lies along `offset` by definition
-        better = state.keep_shorter(active, offset, logits, norm, gradient)
+        alone = _alone(logits, labels, sharpness) if rival is None else torch.ones_like(value)
+        better = state.keep_shorter(active, offset, logits, norm, gradient, alone)
         state.agreement[active] = torch.where(better, agreement, state.agreement[active])
+        if hope and step == 0:
+            try_tangent(calls, state, active, offset, value, gradient, norm)
         if from_image and step == 0:
             offset = FIRST_OVERSHOOT * wanted
-            state.leap[active] = offset_length(wanted, norm)
             if slow_steps:
                 midway = margin(calls.logits((images + 0.5 * wanted).clamp(*calls.limits)), labels)
                 state.curved[active] = midway < CURVED * state.first_margin[active]
@@ -129,9 +145,7 @@ def one_round(
             offset = moved
         offset = (images + offset).clamp(*calls.limits) - images
         state.offset[active] = offset
-        settled = better & (agreement > state.settled)
-        if rival is None:
-            settled &= _alone(logits, labels, sharpness)
+        settled = better & (agreement > state.settled) & (alone > ALONE)
         left = ~settled & (step + 1 < planned)
         if step < len(hope):
             left &= offset_length(wanted, norm) < hope[step] * state.best[active]
@@ -139,6 +153,40 @@ def one_round(
             break
         active, images, labels, offset, planned = active[left], images[left], labels[left], offset[left], planned[left]
         rival = None if rival is None else rival[left]
+
+
+def sharpen(calls: Calls, state: State, norm: str, max_gradients: int) -> None:
+    """Where the tangent at the best point puts the nearest one: all that a linear model needs.
+
+    Costs a forward pass, and a gradient where the one known is a mixture of several rivals'.
+    """
+    mixed = torch.nonzero(torch.isfinite(state.best) & (state.best_alone < PURE) & (state.spent < max_gradients))[:, 0]
+    if len(mixed):
+        labels, reached = state.labels[mixed], state.reached[mixed]
+        points = state.images[mixed] + state.best_offset[mixed]
+        logits, state.best_gradient[mixed] = calls.gradient(points, rival_margin, labels, reached)
+        state.best_value[mixed] = rival_margin(logits, labels, reached)
+        state.best_alone[mixed] = 1.0
+        state.spent[mixed] += 1
+    these = torch.nonzero(torch.isfinite(state.best))[:, 0]
+    if len(these):
+        tangent = state.best_value[these], state.best_gradient[these]
+        try_tangent(calls, state, these, state.best_offset[these], *tangent, norm)
+
+
+def try_tangent(
+    calls: Calls, state: State, chosen: Tensor, offset: Tensor, value: Tensor, gradient: Tensor, norm: str
+) -> None:
+    """Take the nearest points of these tangents where they are shorter than the best and across, as a forward pass says."""
+    images = state.images[chosen]
+    offset = JUST_BEYOND * tangent_point(images, offset, value, gradient, norm, calls.limits)
+    offset = (images + offset).clamp(*calls.limits) - images
+    promising = torch.nonzero(offset_length(offset, norm) < state.best[chosen])[:, 0]
+    if len(promising):
+        offset, gradient = offset[promising], gradient[promising]
+        logits = calls.logits(images[promising] + offset)
+        alone = torch.ones_like(value[promising])
+        state.keep_shorter(chosen[promising], offset, logits, norm, gradient, alone)
 
 
 def back_along_the_line(calls: Calls, images: Tensor, offset: Tensor, labels: Tensor) -> Tensor:
@@ -175,9 +223,9 @@ def smooth_margin(logits: Tensor, labels: Tensor, sharpness: Tensor) -> Tensor:
 
 
 def _alone(logits: Tensor, labels: Tensor, sharpness: Tensor) -> Tensor:
-    """N: whether the smoothed margin's gradient is that of one rival."""
+    """N: the largest share that one rival has in the smoothed margin's gradient."""
     others = logits.scatter(1, labels[:, None], -torch.inf)
-    return (others * sharpness[:, None]).softmax(1).amax(1) > ALONE
+    return (others * sharpness[:, None]).softmax(1).amax(1)
 
 
 def rival_margin(logits: Tensor, labels: Tensor, rival: Tensor) -> Tensor:

@@ -46,29 +46,57 @@ def turning(images: Tensor) -> Tensor:
     return torch.stack([score, torch.zeros_like(score)], dim=1)
 
 
-def test_only_where_the_first_tangent_was_no_guide_another_way_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, list[int]]] = []
+def test_rivals_are_tried_from_midway_with_more_hope_where_the_margin_is_curved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The margins of four rivals are 1, 2, 3.5 and 5: worth a round up to 3 × the first, or 4 × where curved."""
+    tried: list[Any] = []
 
-    def spied(name: str) -> None:
-        monkeypatch.setattr(fast, name, lambda calls, state, active, *rest: asked.append((name, active.tolist())))
+    def spy(calls: Any, state: Any, active: Tensor, rival: Tensor, *rest: Any, **more: Any) -> None:
+        tried.append((active.tolist(), rival.tolist(), state.offset[active].flatten().tolist(), more["hope"]))
 
-    for name in ("try_each_rival", "try_nearer_rivals"):
-        spied(name)
+    monkeypatch.setattr(elsewhere, "one_round", spy)
+    images = torch.full((2, 1, 1, 2), 0.5)
+    with calling(steep, images) as calls:
+        state = rounds.State(images, torch.tensor([0, 0]), [0, 0], None, calls.limits, settled=0.98)
+        state.image_logits = torch.tensor([[5.0, 4.0, 3.0, 1.5, 0.0]]).repeat(2, 1)
+        state.best_offset[:] = torch.tensor([-0.2, 0.0])
+        state.curved[:] = torch.tensor([False, True])
+        state.reached[:] = torch.tensor([2, 2])
+        elsewhere.try_rivals(calls, state, "l2", 3, 100)
+    midway = pytest.approx([-0.12, 0.0])
+    assert tried == [([0], [1], midway, (1.4, 1.05)), ([1], [1], midway, (1.6, 1.25)), ([1], [3], midway, (1.6, 1.25))]
+
+
+def test_sharpening_takes_the_nearest_point_of_a_tangent_where_that_is_across() -> None:
+    """A linear model needs no more; where the boundary bends away, the point is not across and the old one stays."""
     model, images, _, _ = linear_model([0.1, 0.4])
-    find_boundary(model, images)
-    assert asked == [("try_each_rival", []), ("try_nearer_rivals", [0, 1])]
-    asked.clear()
-    image = torch.tensor([0.5, 0.505]).view(1, 1, 1, 2)
-    for shorter, curved, each, nearer in (
-        (0.9, -99.0, [0], []),  # the way is shorter than that, in units of the first tangent's …
-        (0.0, -99.0, [], [0]),  # … or it is not …
-        (0.0, 9.0, [0], []),  # … or the margin was curved, so that the first round was a slow one
-    ):
-        monkeypatch.setattr(fast, "SHORTER", shorter)
-        monkeypatch.setattr(rounds, "CURVED", curved)
-        assert find_boundary(turning, image).found.all()
-        assert asked == [("try_each_rival", each), ("try_nearer_rivals", nearer)]
-        asked.clear()
+    with calling(model, images) as calls:
+        logits = calls.logits(images)
+        labels = logits.argmax(1)
+        edge = find_boundary(model, images)
+        aside = torch.randn(images.shape, generator=torch.Generator().manual_seed(0))
+        state = rounds.State(images, labels, [0, 0], None, calls.limits, settled=0.98)
+        offset = 1.3 * (edge.points - images) + 0.002 * aside
+        state.keep_shorter(torch.tensor([0, 1]), offset, calls.logits(images + offset), "l2")
+        assert torch.isfinite(state.best).all()
+        state.best_alone[:] = 0.5  # so that it asks for the gradient
+        rounds.sharpen(calls, state, "l2", 100)
+    assert state.spent.tolist() == [1, 1]
+    assert torch.allclose(state.best, edge.distance, rtol=2e-3)
+
+    def bends_away(images: Tensor) -> Tensor:
+        first, second = images.flatten(1).T
+        score = 0.3 - first + 4 * (second - 0.5).square()
+        return torch.stack([score, torch.zeros_like(score)], dim=1)
+
+    image = torch.tensor([0.0, 0.3]).view(1, 1, 1, 2)
+    with calling(bends_away, image) as calls:
+        state = rounds.State(image, torch.tensor([0]), [0], None, calls.limits, settled=0.98)
+        offset = torch.tensor([0.302, 0.2]).view(1, 1, 1, 2)
+        logits, gradient = calls.gradient(image + offset, rounds.rival_margin, torch.tensor([0]), torch.tensor([1]))
+        state.keep_shorter(torch.tensor([0]), offset, logits, "l2", gradient, torch.ones(1))
+        rounds.sharpen(calls, state, "l2", 100)
+    assert state.spent.item() == 0  # the gradient was known
+    assert state.best_offset.flatten().tolist() == pytest.approx([0.302, 0.2])
 
 
 def plateau(images: Tensor) -> Tensor:
@@ -113,7 +141,7 @@ def test_a_longer_offset_wins_where_its_line_meets_the_boundary_sooner() -> None
     assert state.best_offset.flatten().tolist() == [0.5, 0.0]  # across for certain; `find_boundary` bisects it
 
 
-@pytest.mark.parametrize(("steps", "max_gradients"), [(8, 19), (8, 20), (32, 43), (32, 44), (32, 59)])
+@pytest.mark.parametrize(("steps", "max_gradients"), [(8, 15), (8, 16), (32, 39), (32, 40), (32, 59)])
 def test_any_allowance_of_at_least_a_round_will_do(steps: int, max_gradients: int) -> None:
     """Gradients are kept for looking elsewhere only where that leaves enough for a round."""
     edge = find_boundary(turning, torch.tensor([0.5, 0.505]).view(1, 1, 1, 2), steps=steps, max_gradients=max_gradients)
@@ -186,33 +214,6 @@ def test_ten_classes_with_almost_equal_logits(scale: float) -> None:
     assert torch.allclose(edge.distance, exact, rtol=2e-3)
 
 
-@pytest.mark.parametrize("flat", [1, 2])
-def test_a_rival_that_no_pixel_leads_to_is_not_the_nearest(flat: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One class is always 0.2 (or 0.22) behind the first: no gradient, no boundary. The other is 0.22 (or 0.2) away."""
-    taken: list[tuple[list[int], list[float]]] = []
-
-    def model(images: Tensor) -> Tensor:
-        first = images.flatten(1)[:, 0]
-        bend = 0.5 * (first - 0.5).square()  # so that the tangent alone does not reach it
-        rivals = [first - 0.2, 0.28 - bend] if flat == 1 else [0.3 - bend, first - 0.22]
-        return torch.stack([first, *rivals, torch.full_like(first, -9.0)], dim=1)
-
-    def spy(calls: Any, state: Any, active: Tensor, rival: Tensor, *rest: Any, **more: Any) -> None:
-        taken.append((rival.tolist(), state.offset[active].flatten().tolist()))
-
-    monkeypatch.setattr(elsewhere, "one_round", spy)
-    images = torch.tensor([0.5, 0.5]).view(1, 1, 1, 2)
-    with calling(model, images) as calls:
-        state = rounds.State(images, torch.tensor([0]), [0], None, calls.limits, settled=0.98)
-        state.image_logits = model(images)
-        state.best[0], state.reached[0] = 0.9, 3
-        elsewhere.try_nearer_rivals(calls, state, torch.tensor([0]), "l2", 4)
-    distance = 0.22 if flat == 1 else 0.2
-    [(rivals, offset)] = taken
-    assert rivals == [3 - flat]
-    assert offset == pytest.approx([-distance, 0.0])
-
-
 def two_ways(images: Tensor) -> Tensor:
     """Class 1 lies 0.3 away along the first pixel; class 2 0.15 along the second, and class 3 nowhere in the square."""
     first, second = images.flatten(1).T
@@ -220,14 +221,14 @@ def two_ways(images: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize(("max_gradients", "known"), [(100, 0.3), (7, 0.3), (100, 0.01)])
-def test_each_rival_is_tried_from_midway_and_left_where_it_promises_nothing(max_gradients: int, known: float) -> None:
+def test_a_rival_is_left_where_it_promises_nothing(max_gradients: int, known: float) -> None:
     images = torch.full((1, 1, 1, 2), 0.5)
     with calling(two_ways, images) as calls:
         state = rounds.State(images, torch.tensor([0]), [0], None, calls.limits, settled=0.98)
         state.image_logits, state.reached[0], state.best[0] = two_ways(images), 1, known
         state.best_offset[0] = torch.tensor([known, 0.0])
         state.first_margin[0] = 0.3
-        elsewhere.try_each_rival(calls, state, torch.tensor([0]), "l2", 3, max_gradients)
+        elsewhere.try_rivals(calls, state, "l2", 3, max_gradients)
     assert state.spent.item() == calls.gradients
     if max_gradients < 8:  # a round may take more than is allowed
         assert calls.gradients == 0
