@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from locality.cli.options import check_folder
 from locality.cli.options import method_names as names_between_commas
 from locality.cli.printing import say
 from locality.cli.table import OneData, Results, read
@@ -37,6 +38,7 @@ def figures(
     from locality.report.choice import checked_choice
     from locality.report.figures import draw_figures
 
+    check_folder(out)
     found = read(results, data)
     wanted = names_between_commas(which) if which else None
     choice = checked_choice(found, names_between_commas(methods) if methods else None, score, attack)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import typer
 
@@ -21,6 +22,7 @@ class Fitted:
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     left_out: tuple[str, ...] = ()  # titles of columns
+    kept: tuple[int, ...] = ()  # places of the others, where some are left out
 
 
 def say(text: str, error: bool = False) -> None:
@@ -33,10 +35,17 @@ def printable(text: str) -> str:
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
-def print_table(header: Sequence[str], rows: Sequence[tuple[str, ...]], leave_out: Sequence[str] = ()) -> None:
+def print_table(
+    header: Sequence[str],
+    rows: Sequence[tuple[str, ...]],
+    leave_out: Sequence[str] = (),
+    styles: Sequence[Sequence[str]] | None = None,
+    right: Collection[int] = (),
+) -> None:
     """A table on standard output; without a terminal nothing is folded or left out, so that it can be searched.
 
-    `leave_out` are the columns that a narrow terminal goes without first.
+    `leave_out` are the columns that a narrow terminal goes without first; `styles` are Rich's, one a cell; `right` are the
+    places of columns that are aligned to the right.
     """
     from rich import box
     from rich.console import Console
@@ -46,11 +55,14 @@ def print_table(header: Sequence[str], rows: Sequence[tuple[str, ...]], leave_ou
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 1000)
     whole = Fitted(tuple(map(printable, header)), tuple(tuple(map(printable, row)) for row in rows))
     shown = fitted(whole, console.width, leave_out) if sys.stdout.isatty() else whole
+    places = shown.kept or range(len(header))
     table = Table(box=box.SIMPLE_HEAD, show_edge=False)
-    for column, name in enumerate(shown.header):
-        table.add_column(Text(name), overflow="fold", no_wrap=not _is_prose(shown, column))
-    for row in shown.rows:
-        table.add_row(*map(Text, row))
+    for column, (place, name) in enumerate(zip(places, shown.header, strict=True)):
+        justify: Literal["left", "right"] = "right" if place in right else "left"
+        table.add_column(Text(name), overflow="fold", no_wrap=not _is_prose(shown, column), justify=justify)
+    for number, row in enumerate(shown.rows):
+        looks = ["" if styles is None else styles[number][place] for place in places]
+        table.add_row(*map(Text, row, looks))
     console.print(table)
     if shown.left_out:
         say(f"left out for want of room: {', '.join(shown.left_out)}; a wider terminal shows all, and so does `| cat`")
@@ -79,7 +91,9 @@ def _narrower(table: Fitted, leave_out: Sequence[str]) -> Iterator[Fitted]:
         gone.append(column)
         kept = [place for place in range(len(header)) if place not in gone]
         fewer = tuple(tuple(row[place] for place in kept) for row in rows)
-        yield Fitted(tuple(header[place] for place in kept), fewer, tuple(titles[place] for place in sorted(gone)))
+        yield Fitted(
+            tuple(header[place] for place in kept), fewer, tuple(titles[place] for place in sorted(gone)), tuple(kept)
+        )
 
 
 def _over_lines(titles: Sequence[str], rows: Sequence[tuple[str, ...]]) -> tuple[str, ...]:

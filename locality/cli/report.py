@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from locality.cli.options import check_file
 from locality.cli.printing import say
 from locality.cli.table import OneData, Results, read
 
@@ -19,7 +20,6 @@ def report(
     """Write one HTML file with summary, figures, sortable tables and a gallery; it needs no network."""
     from locality.report.html import write_report
 
-    if out.is_dir():
-        raise ValueError(f"`--out` must be a file to write, got the folder {out}: pass {out / 'report.html'}")
+    check_file(out)
     path = write_report(read(results, data), out)
     say(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")

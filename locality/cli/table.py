@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from locality.cli.options import check_folder
 from locality.cli.options import method_names as names_between_commas
-from locality.cli.printing import printable, say
+from locality.cli.printing import print_table, printable, say
 
 if TYPE_CHECKING:
     from locality.report.cells import Table
@@ -52,6 +53,7 @@ def table(
 
     if form not in ("text", *FORMATS):
         raise ValueError(f"`--format` must be text, {', '.join(FORMATS)}, got {form!r}")
+    check_folder(out)
     found = tables(read(results, data), names_between_commas(which) if which else None)
     if not found:
         raise ValueError(f"`{results}` holds nothing that was measured: has `locality bench` run?")
@@ -83,24 +85,20 @@ def _written(found: tuple[Table, ...], forms: list[str], folder: Path) -> list[P
 
 def _print(each: Table) -> None:
     """Bold and underlined on a terminal; elsewhere the best is followed by * and what is near it by ~."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table as Grid
-    from rich.text import Text
-
     from locality.report.table_formats import terminal_rows
 
     terminal = sys.stdout.isatty()
     header, rows = terminal_rows(each, signs=not terminal)
     styles = {"": "", "best": "bold", "near": "underline"}
-    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False)
-    for column, title in zip(each.columns, header, strict=True):
-        grid.add_column(printable(title), overflow="fold", justify="left" if column.form == "text" else "right")
-    for cells, row in zip(each.rows, rows, strict=True):
-        grid.add_row(*(Text(printable(field), style=styles[cell.mark]) for cell, field in zip(cells, row, strict=True)))
-    console = Console(file=sys.stdout, width=None if terminal else 1000)
-    console.print(Text(printable(each.title), style="bold"))
-    console.print(grid)
+    numbers = [place for place, column in enumerate(each.columns) if column.form != "text"]
+    typer.secho(printable(each.title), bold=True)
+    print_table(
+        header,
+        rows,
+        styles=[[styles[cell.mark] for cell in cells] for cells in each.rows],
+        leave_out=["trained", *(header[place] for place in numbers[:0:-1])],  # the first number is what it is about
+        right=numbers,
+    )
     signs = () if terminal else ("* best, ~ not to be told from it",)
     for note in (*(each.notes), *(signs if any(cell.mark for cells in each.rows for cell in cells) else ())):
         say(note)

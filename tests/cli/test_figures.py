@@ -85,3 +85,9 @@ def test_each_data_set_has_its_own_files(tmp_path: Path) -> None:
     assert [Path(line).name for line in done.stdout.splitlines()] == ["fig3_2_shapes.png", "fig3_2_tiny.png"]
     done = CliRunner().invoke(app, [*words, "--data", "tiny"], catch_exceptions=False)
     assert [Path(line).name for line in done.stdout.splitlines()] == ["fig3_2.png"]
+
+
+def test_a_place_that_cannot_be_written_is_said_before_anything_is_read(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match="`--out` must be a folder"):
+        CliRunner().invoke(app, ["no results", "--out", str(tmp_path / "file" / "drawn")], catch_exceptions=False)

@@ -87,6 +87,6 @@ def test_without_a_terminal_nothing_is_taken_away(capsys: pytest.CaptureFixture[
 
 def test_equal_titles_are_told_apart() -> None:
     table = Fitted(("m", "F1", "F1"), (("a", "1" * 10, "2" * 10),))
-    assert fitted(table, 20) == Fitted(("m", "F1"), (("a", "1" * 10),), ("F1",))
-    assert fitted(table, 3) == Fitted(("m",), (("a",),), ("F1", "F1"))
+    assert fitted(table, 20) == Fitted(("m", "F1"), (("a", "1" * 10),), ("F1",), (0, 1))
+    assert fitted(table, 3) == Fitted(("m",), (("a",),), ("F1", "F1"), (0,))
     assert fitted(table, 2) == table  # no way: the terminal folds it

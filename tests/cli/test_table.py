@@ -2,6 +2,8 @@
 
 import csv
 import io
+import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -109,3 +111,30 @@ def test_unfinished_results_are_said_to_be_so_on_standard_error(tmp_path: Path) 
 
 def test_complete_results_say_nothing_on_standard_error(folder: Path) -> None:
     assert CliRunner().invoke(app, [str(folder), "--which", "robust"], catch_exceptions=False).stderr == ""
+
+
+def test_on_a_narrow_terminal_names_stay_whole_and_what_a_table_is_about_stays(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    table(folder, which="locality")
+    text = sys.stdout.getvalue()  # type: ignore[attr-defined]
+    shown = re.sub(r"\x1b\[[\d;]*m", "", text).splitlines()
+    assert {word for line in shown if "tiny" in line for word in line.split() if "tiny" in word} <= set(
+        small_results().rows["model"]
+    )
+    assert shown[1].split() == ["model", "method", "F1", "lift"]
+    assert any(line.startswith("left out for want of room: trained, ") for line in shown)
+    assert "\x1b[1m0." in text  # the best is bold
+
+
+def test_a_place_that_cannot_be_written_is_said_before_anything_is_read(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match="`--out` must be a folder"):
+        CliRunner().invoke(app, ["no results", "--out", str(tmp_path / "file")], catch_exceptions=False)
