@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from locality.boundary.bisect import rows
-from locality.boundary.elsewhere import STEPS_TO_A_RIVAL, try_rivals
+from locality.boundary.rivals import STEPS_TO_A_RIVAL, try_rivals
 from locality.boundary.rounds import State, one_round, sharpen
 from locality.model_calls import Calls
 

@@ -40,9 +40,9 @@ class State:
         self.offset = torch.zeros_like(images) if start is None else (images + start).clamp(*limits) - images
         self.image_logits: Tensor | None = None  # N×K
         self.best_offset = torch.zeros_like(images)
-        self.best_gradient = torch.zeros_like(images)
+        self.best_value = images.new_zeros(len(images))  # the margin there
+        self.best_gradient = torch.zeros_like(images)  # its gradient
         self.best_alone = images.new_ones(len(images))  # share of that gradient that is one rival's
-        self.best_value = images.new_zeros(len(images))  # of the margin whose gradient that is
         self.reached = labels.clone()  # the class at the best offset
         self.best = images.new_full((len(images),), torch.inf)  # length of the shortest offset that is across
         self.before = self.best.clone()  # the same, a round ago
@@ -54,29 +54,22 @@ class State:
         self.finished = 0  # images, as far as progress was told
 
     def keep_shorter(
-        self,
-        chosen: Tensor,
-        offset: Tensor,
-        logits: Tensor,
-        norm: str,
-        gradient: Tensor | None = None,
-        alone: Tensor | None = None,
+        self, chosen: Tensor, offset: Tensor, logits: Tensor, norm: str, gradient: Tensor, alone: Tensor
     ) -> Tensor:
         """Take the offsets of the chosen images that are across and shorter than the best; says which.
 
-        What counts is where their line meets the boundary, as the gradient of the margin there says.
+        What counts is where their line meets the boundary, as the gradient of the margin there says; `alone` is the share of
+        it that is one rival's.
         """
-        value, length = margin(logits, self.labels[chosen]), offset_length(offset, norm)
-        if gradient is not None:
-            length = length * share_to_boundary(value, gradient, offset)
+        value = margin(logits, self.labels[chosen])
+        length = offset_length(offset, norm) * share_to_boundary(value, gradient, offset)
         better = (value < 0) & (length < self.best[chosen])
         self.best[chosen] = torch.where(better, length, self.best[chosen])
         self.best_offset[chosen] = torch.where(rows(better), offset, self.best_offset[chosen])
         self.reached[chosen] = torch.where(better, logits.argmax(1), self.reached[chosen])
-        if gradient is not None and alone is not None:
-            self.best_alone[chosen] = torch.where(better, alone, self.best_alone[chosen])
-            self.best_value[chosen] = torch.where(better, value, self.best_value[chosen])
-            self.best_gradient[chosen] = torch.where(rows(better), gradient, self.best_gradient[chosen])
+        self.best_alone[chosen] = torch.where(better, alone, self.best_alone[chosen])
+        self.best_value[chosen] = torch.where(better, value, self.best_value[chosen])
+        self.best_gradient[chosen] = torch.where(rows(better), gradient, self.best_gradient[chosen])
         return better
 
 

@@ -8,7 +8,7 @@ import torch
 from known_models import linear_model
 from torch import Tensor
 
-from locality.boundary import elsewhere, fast, find_boundary, rounds
+from locality.boundary import fast, find_boundary, rivals, rounds
 from locality.model_calls import calling
 
 
@@ -53,7 +53,7 @@ def test_rivals_are_tried_from_midway_with_more_hope_where_the_margin_is_curved(
     def spy(calls: Any, state: Any, active: Tensor, rival: Tensor, *rest: Any, **more: Any) -> None:
         tried.append((active.tolist(), rival.tolist(), state.offset[active].flatten().tolist(), more["hope"]))
 
-    monkeypatch.setattr(elsewhere, "one_round", spy)
+    monkeypatch.setattr(rivals, "one_round", spy)
     images = torch.full((2, 1, 1, 2), 0.5)
     with calling(steep, images) as calls:
         state = rounds.State(images, torch.tensor([0, 0]), [0, 0], None, calls.limits, settled=0.98)
@@ -61,7 +61,7 @@ def test_rivals_are_tried_from_midway_with_more_hope_where_the_margin_is_curved(
         state.best_offset[:] = torch.tensor([-0.2, 0.0])
         state.curved[:] = torch.tensor([False, True])
         state.reached[:] = torch.tensor([2, 2])
-        elsewhere.try_rivals(calls, state, "l2", 3, 100)
+        rivals.try_rivals(calls, state, "l2", 3, 100)
     midway = pytest.approx([-0.12, 0.0])
     assert tried == [([0], [1], midway, (1.4, 1.05)), ([1], [1], midway, (1.6, 1.25)), ([1], [3], midway, (1.6, 1.25))]
 
@@ -76,9 +76,9 @@ def test_sharpening_takes_the_nearest_point_of_a_tangent_where_that_is_across() 
         aside = torch.randn(images.shape, generator=torch.Generator().manual_seed(0))
         state = rounds.State(images, labels, [0, 0], None, calls.limits, settled=0.98)
         offset = 1.3 * (edge.points - images) + 0.002 * aside
-        state.keep_shorter(torch.tensor([0, 1]), offset, calls.logits(images + offset), "l2")
+        unknown = torch.zeros_like(images), torch.full((2,), 0.5)  # a mixture, so that it asks for the gradient
+        state.keep_shorter(torch.tensor([0, 1]), offset, calls.logits(images + offset), "l2", *unknown)
         assert torch.isfinite(state.best).all()
-        state.best_alone[:] = 0.5  # so that it asks for the gradient
         rounds.sharpen(calls, state, "l2", 100)
     assert state.spent.tolist() == [1, 1]
     assert torch.allclose(state.best, edge.distance, rtol=2e-3)
@@ -132,7 +132,7 @@ def test_a_longer_offset_wins_where_its_line_meets_the_boundary_sooner() -> None
 
     def kept(length: float, value: float) -> bool:
         offset = torch.tensor([length, 0.0]).view(1, 1, 1, 2)
-        return bool(state.keep_shorter(everyone, offset, torch.tensor([[value, 0.0]]), "l2", towards))
+        return bool(state.keep_shorter(everyone, offset, torch.tensor([[value, 0.0]]), "l2", towards, torch.ones(1)))
 
     assert kept(0.45, -0.02)
     assert kept(0.5, -0.1)
@@ -228,7 +228,7 @@ def test_a_rival_is_left_where_it_promises_nothing(max_gradients: int, known: fl
         state.image_logits, state.reached[0], state.best[0] = two_ways(images), 1, known
         state.best_offset[0] = torch.tensor([known, 0.0])
         state.first_margin[0] = 0.3
-        elsewhere.try_rivals(calls, state, "l2", 3, max_gradients)
+        rivals.try_rivals(calls, state, "l2", 3, max_gradients)
     assert state.spent.item() == calls.gradients
     if max_gradients < 8:  # a round may take more than is allowed
         assert calls.gradients == 0

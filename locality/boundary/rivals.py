@@ -1,4 +1,4 @@
-"""Where `fast` looks besides the way its rounds went: towards other classes."""
+"""Where `fast` looks besides the way its rounds went: towards other classes than the one reached."""
 
 from __future__ import annotations
 
