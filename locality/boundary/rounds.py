@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from locality.boundary.bisect import margin, rows
+from locality.boundary.bisect import SLACK, margin, rows
 from locality.boundary.tangent import offset_length, tangent_point
 from locality.model_calls import Calls, Limits
 
@@ -63,7 +63,8 @@ class State:
         """
         value = margin(logits, self.labels[chosen])
         length = offset_length(offset, norm) * share_to_boundary(value, gradient, offset)
-        better = (value < 0) & (length < self.best[chosen])
+        noise = 2 * SLACK * logits.abs().amax(dim=1)  # one that is across by less may not be the next time
+        better = (value < -noise) & (length < self.best[chosen])
         self.best[chosen] = torch.where(better, length, self.best[chosen])
         self.best_offset[chosen] = torch.where(rows(better), offset, self.best_offset[chosen])
         self.reached[chosen] = torch.where(better, logits.argmax(1), self.reached[chosen])
@@ -121,8 +122,6 @@ def one_round(
         alone = _alone(logits, labels, sharpness) if rival is None else torch.ones_like(value)
         better = state.keep_shorter(active, offset, logits, norm, gradient, alone)
         state.agreement[active] = torch.where(better, agreement, state.agreement[active])
-        if hope and step == 0:
-            try_tangent(calls, state, active, offset, value, gradient, norm)
         if from_image and step == 0:
             offset = FIRST_OVERSHOOT * wanted
             if slow_steps:
@@ -162,24 +161,16 @@ def sharpen(calls: Calls, state: State, norm: str, max_gradients: int) -> None:
         state.best_alone[mixed] = 1.0
         state.spent[mixed] += 1
     these = torch.nonzero(torch.isfinite(state.best))[:, 0]
-    if len(these):
-        tangent = state.best_value[these], state.best_gradient[these]
-        try_tangent(calls, state, these, state.best_offset[these], *tangent, norm)
-
-
-def try_tangent(
-    calls: Calls, state: State, chosen: Tensor, offset: Tensor, value: Tensor, gradient: Tensor, norm: str
-) -> None:
-    """Take the nearest points of these tangents where they are shorter than the best and across, as a forward pass says."""
-    images = state.images[chosen]
-    offset = JUST_BEYOND * tangent_point(images, offset, value, gradient, norm, calls.limits)
+    images, gradient = state.images[these], state.best_gradient[these]
+    tangent = state.best_offset[these], state.best_value[these], gradient
+    offset = JUST_BEYOND * tangent_point(images, *tangent, norm, calls.limits)
     offset = (images + offset).clamp(*calls.limits) - images
-    promising = torch.nonzero(offset_length(offset, norm) < state.best[chosen])[:, 0]
-    if len(promising):
-        offset, gradient = offset[promising], gradient[promising]
-        logits = calls.logits(images[promising] + offset)
-        alone = torch.ones_like(value[promising])
-        state.keep_shorter(chosen[promising], offset, logits, norm, gradient, alone)
+    shorter = offset_length(offset, norm) < state.best[these]  # the others need not be asked about
+    if shorter.any():
+        logits = calls.logits(images[shorter] + offset[shorter])
+        state.keep_shorter(
+            these[shorter], offset[shorter], logits, norm, gradient[shorter], state.best_alone[these[shorter]]
+        )
 
 
 def back_along_the_line(calls: Calls, images: Tensor, offset: Tensor, labels: Tensor) -> Tensor:

@@ -242,6 +242,15 @@ def test_a_rival_is_left_where_it_promises_nothing(max_gradients: int, known: fl
         assert 0.15 < towards < 0.2  # a little beyond, for `find_boundary` to bisect
 
 
+def test_a_point_that_is_across_by_rounding_alone_is_not_kept() -> None:
+    images, labels = torch.zeros(1, 1, 1, 2), torch.tensor([0])
+    state = rounds.State(images, labels, [0], None, (0.0, 1.0), settled=0.98)
+    offset, towards = torch.tensor([0.4, 0.0]).view(1, 1, 1, 2), torch.tensor([-1.0, 0.0]).view(1, 1, 1, 2)
+    for across, kept in ((1e-6, False), (1e-4, True)):
+        logits = torch.tensor([[1.0, 1.0 + across]])
+        assert state.keep_shorter(torch.tensor([0]), offset, logits, "l2", towards, torch.ones(1)).item() is kept
+
+
 @pytest.mark.parametrize("allowed", [20, 60, 100])
 def test_no_image_takes_more_gradients_than_allowed(allowed: int) -> None:
     """A boundary that bends so much that nobody is ever content."""
