@@ -19,7 +19,7 @@ LATER_STEP = 0.5  # the first step of a further round, which starts near a solut
 ALONE = 0.9  # share of the gradient that is one rival's: a mixture of several agrees with itself far from any boundary
 CURVED = 0.2  # share of the margin left halfway along the first tangent, which promises 0.425
 LEAST_SHARE = 0.75  # of an offset: tangents are not trusted farther
-PURE = 0.98  # the same share, to sharpen by
+PURE = 0.99  # the same share, to sharpen by
 JUST_BEYOND = 1.001  # of a tangent's length
 SHORTENED, MOST_SHORTENED = 0.6, 6  # of an offset that leapt too far
 
@@ -40,9 +40,10 @@ class State:
         self.offset = torch.zeros_like(images) if start is None else (images + start).clamp(*limits) - images
         self.image_logits: Tensor | None = None  # N×K
         self.best_offset = torch.zeros_like(images)
-        self.best_value = images.new_zeros(len(images))  # the margin there
+        self.best_value = images.new_zeros(len(images))  # a margin there
+        self.best_noise = images.new_zeros(len(images))  # what of it may be rounding
         self.best_gradient = torch.zeros_like(images)  # its gradient
-        self.best_alone = images.new_ones(len(images))  # share of that gradient that is one rival's
+        self.best_alone = images.new_ones(len(images))  # share of that gradient that is the reached class's
         self.reached = labels.clone()  # the class at the best offset
         self.best = images.new_full((len(images),), torch.inf)  # length of the shortest offset that is across
         self.before = self.best.clone()  # the same, a round ago
@@ -54,22 +55,22 @@ class State:
         self.finished = 0  # images, as far as progress was told
 
     def keep_shorter(
-        self, chosen: Tensor, offset: Tensor, logits: Tensor, norm: str, gradient: Tensor, alone: Tensor
+        self, chosen: Tensor, offset: Tensor, logits: Tensor, norm: str, value: Tensor, gradient: Tensor, alone: Tensor
     ) -> Tensor:
         """Take the offsets of the chosen images that are across and shorter than the best; says which.
 
-        What counts is where their line meets the boundary, as the gradient of the margin there says; `alone` is the share of
-        it that is one rival's.
+        What counts is where their line meets the boundary, as the tangent there says: `value` and `gradient` of a margin,
+        `alone` the share of that gradient that is the reached class's.
         """
-        value = margin(logits, self.labels[chosen])
         length = offset_length(offset, norm) * share_to_boundary(value, gradient, offset)
         noise = 2 * SLACK * logits.abs().amax(dim=1)  # one that is across by less may not be the next time
-        better = (value < -noise) & (length < self.best[chosen])
+        better = (margin(logits, self.labels[chosen]) < -noise) & (length < self.best[chosen])
         self.best[chosen] = torch.where(better, length, self.best[chosen])
         self.best_offset[chosen] = torch.where(rows(better), offset, self.best_offset[chosen])
         self.reached[chosen] = torch.where(better, logits.argmax(1), self.reached[chosen])
         self.best_alone[chosen] = torch.where(better, alone, self.best_alone[chosen])
         self.best_value[chosen] = torch.where(better, value, self.best_value[chosen])
+        self.best_noise[chosen] = torch.where(better, noise, self.best_noise[chosen])
         self.best_gradient[chosen] = torch.where(rows(better), gradient, self.best_gradient[chosen])
         return better
 
@@ -119,8 +120,8 @@ def one_round(
         behind = aimed_at - (gradient * offset).flatten(1).sum(1) <= 0
         agreement = torch.nn.functional.cosine_similarity(offset.flatten(1), wanted.flatten(1))
         agreement[behind] = -1.0  # such a tangent says nothing, and `wanted` lies along `offset` by definition
-        alone = _alone(logits, labels, sharpness) if rival is None else torch.ones_like(value)
-        better = state.keep_shorter(active, offset, logits, norm, gradient, alone)
+        alone = _alone(logits, labels, sharpness) if rival is None else (logits.argmax(1) == rival).to(value)
+        better = state.keep_shorter(active, offset, logits, norm, value, gradient, alone)
         state.agreement[active] = torch.where(better, agreement, state.agreement[active])
         if from_image and step == 0:
             offset = FIRST_OVERSHOOT * wanted
@@ -162,15 +163,15 @@ def sharpen(calls: Calls, state: State, norm: str, max_gradients: int) -> None:
         state.spent[mixed] += 1
     these = torch.nonzero(torch.isfinite(state.best))[:, 0]
     images, gradient = state.images[these], state.best_gradient[these]
-    tangent = state.best_offset[these], state.best_value[these], gradient
+    aimed_at = state.best_value[these] + 2 * state.best_noise[these]
+    tangent = state.best_offset[these], aimed_at, gradient
     offset = JUST_BEYOND * tangent_point(images, *tangent, norm, calls.limits)
     offset = (images + offset).clamp(*calls.limits) - images
     shorter = offset_length(offset, norm) < state.best[these]  # the others need not be asked about
     if shorter.any():
         logits = calls.logits(images[shorter] + offset[shorter])
-        state.keep_shorter(
-            these[shorter], offset[shorter], logits, norm, gradient[shorter], state.best_alone[these[shorter]]
-        )
+        value, alone = margin(logits, state.labels[these[shorter]]), state.best_alone[these[shorter]]
+        state.keep_shorter(these[shorter], offset[shorter], logits, norm, value, gradient[shorter], alone)
 
 
 def back_along_the_line(calls: Calls, images: Tensor, offset: Tensor, labels: Tensor) -> Tensor:

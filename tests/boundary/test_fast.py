@@ -76,7 +76,7 @@ def test_sharpening_takes_the_nearest_point_of_a_tangent_where_that_is_across() 
         aside = torch.randn(images.shape, generator=torch.Generator().manual_seed(0))
         state = rounds.State(images, labels, [0, 0], None, calls.limits, settled=0.98)
         offset = 1.3 * (edge.points - images) + 0.002 * aside
-        unknown = torch.zeros_like(images), torch.full((2,), 0.5)  # a mixture, so that it asks for the gradient
+        unknown = -torch.ones(2), torch.zeros_like(images), torch.full((2,), 0.5)  # so that it asks for the gradient
         state.keep_shorter(torch.tensor([0, 1]), offset, calls.logits(images + offset), "l2", *unknown)
         assert torch.isfinite(state.best).all()
         rounds.sharpen(calls, state, "l2", 100)
@@ -93,7 +93,7 @@ def test_sharpening_takes_the_nearest_point_of_a_tangent_where_that_is_across() 
         state = rounds.State(image, torch.tensor([0]), [0], None, calls.limits, settled=0.98)
         offset = torch.tensor([0.302, 0.2]).view(1, 1, 1, 2)
         logits, gradient = calls.gradient(image + offset, rounds.rival_margin, torch.tensor([0]), torch.tensor([1]))
-        state.keep_shorter(torch.tensor([0]), offset, logits, "l2", gradient, torch.ones(1))
+        state.keep_shorter(torch.tensor([0]), offset, logits, "l2", logits[:, 0], gradient, torch.ones(1))
         rounds.sharpen(calls, state, "l2", 100)
     assert state.spent.item() == 0  # the gradient was known
     assert state.best_offset.flatten().tolist() == pytest.approx([0.302, 0.2])
@@ -132,7 +132,8 @@ def test_a_longer_offset_wins_where_its_line_meets_the_boundary_sooner() -> None
 
     def kept(length: float, value: float) -> bool:
         offset = torch.tensor([length, 0.0]).view(1, 1, 1, 2)
-        return bool(state.keep_shorter(everyone, offset, torch.tensor([[value, 0.0]]), "l2", towards, torch.ones(1)))
+        logits = torch.tensor([[value, 0.0]])
+        return bool(state.keep_shorter(everyone, offset, logits, "l2", logits[:, 0], towards, torch.ones(1)))
 
     assert kept(0.45, -0.02)
     assert kept(0.5, -0.1)
@@ -242,13 +243,27 @@ def test_a_rival_is_left_where_it_promises_nothing(max_gradients: int, known: fl
         assert 0.15 < towards < 0.2  # a little beyond, for `find_boundary` to bisect
 
 
+def test_sharpening_aims_beyond_rounding() -> None:
+    """Large logits and a small margin: the nearest point of the tangent itself is across by rounding at best."""
+    images = torch.full((1, 1, 1, 2), 0.5)
+
+    def model(images: Tensor) -> Tensor:
+        first, second = images.flatten(1).T
+        return torch.stack([40 + 0.1 * (first + second), torch.full_like(first, 40.08)], dim=1)
+
+    edge = find_boundary(model, images)
+    assert edge.distance.item() == pytest.approx(0.02 / 0.1 / math.sqrt(2), rel=0.01)
+    assert edge.optimality.item() > 0.9999
+
+
 def test_a_point_that_is_across_by_rounding_alone_is_not_kept() -> None:
     images, labels = torch.zeros(1, 1, 1, 2), torch.tensor([0])
     state = rounds.State(images, labels, [0], None, (0.0, 1.0), settled=0.98)
     offset, towards = torch.tensor([0.4, 0.0]).view(1, 1, 1, 2), torch.tensor([-1.0, 0.0]).view(1, 1, 1, 2)
     for across, kept in ((1e-6, False), (1e-4, True)):
         logits = torch.tensor([[1.0, 1.0 + across]])
-        assert state.keep_shorter(torch.tensor([0]), offset, logits, "l2", towards, torch.ones(1)).item() is kept
+        value = logits[:, 0] - logits[:, 1]
+        assert state.keep_shorter(torch.tensor([0]), offset, logits, "l2", value, towards, torch.ones(1)).item() is kept
 
 
 @pytest.mark.parametrize("allowed", [20, 60, 100])
