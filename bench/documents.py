@@ -94,6 +94,23 @@ def attribution_table() -> str:
     return markdown(["way", "s", "of ours", "peak MB", "MB above the loaded model"], rows)
 
 
+def runner_table() -> str:
+    """Images a second of the runner and of stock libraries, and what it costs."""
+    found = result("runner.json")
+    rows = [("bare calls, one process", f"{found['overhead']['bare_images_per_second']:.1f} images a second", "")]
+    rows.append(("the same as units", "", f"{found['overhead']['overhead_percent']:+.1f} % of time (median over units)"))
+    stock = found["stock libraries"]["images_per_second"]
+    for name in ("local, 1 process", "local, 2 processes", "ray, 2 workers"):
+        rate = found[name]["images_per_second"]
+        rows.append((name, f"{rate:.1f} images a second", f"{rate / stock:.0f} × the stock loop"))
+    rows.append(("a loop over stock Captum and Foolbox, paper search", f"{stock:.3g} images a second", ""))
+    for name, row in found.items():
+        if name.startswith("memory"):
+            peaks = f"{row['worker_peak_mb']:,} MB where it is measured, {row['writer_peak_mb']:,} MB where it is written"
+            rows.append((f"peak {name}", peaks, ""))
+    return markdown(["what", "measured", "that is"], rows)
+
+
 def models_table() -> str:
     """The models that ship: the accuracies of their cards, and what bench/zoo.py measured."""
     measured = {row["model"]: row for row in csv.DictReader((RESULTS / "zoo.csv").read_text(encoding="utf-8").splitlines())}
@@ -172,6 +189,7 @@ DOCUMENTS: dict[str, dict[str, Callable[[], str]]] = {
         "boundary": boundary_table,
         "held_out": held_out_table,
         "attribution": attribution_table,
+        "runner": runner_table,
         "models": models_table,
     },
     "docs/reproduction.md": {
