@@ -162,6 +162,8 @@ def main() -> None:
     parser.add_argument("--without-ray", action="store_true")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
+    if given.images < 4 * BLOCK:
+        parser.error(f"--images must be at least {4 * BLOCK}: with fewer units, two processes have no rate")
     command = f"python bench/speed/runner.py --images {given.images} --stock-images {given.stock_images}"
     results: dict[str, Any] = {
         "command": f"{command} --memory {' '.join(map(str, given.memory))}",

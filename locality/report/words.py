@@ -274,13 +274,17 @@ def _sanity(results: Results) -> list[str]:
         return []
     last = results.sanity.groupby("model")["layers"].transform("max")
     ends = results.sanity[results.sanity["layers"] == last]
-    parts = {str(name): floats(part["spearman"]) for name, part in ends.groupby("method", sort=False)}
-    found = dict(zip(parts, measures(list(parts.values())), strict=True))
-    words = [f"{name} {signed_text(measure.mean)}" for name, measure in found.items() if measure.used]
-    if not words:
+    told = []
+    for model, rows in ends.groupby("model", sort=False):
+        parts = {str(name): floats(part["spearman"]) for name, part in rows.groupby("method", sort=False)}
+        found = dict(zip(parts, measures(list(parts.values())), strict=True))
+        words = [f"{name} {signed_text(measure.mean)}" for name, measure in found.items() if measure.used]
+        if words:
+            told.append(f"{_list(words)} in {model}")
+    if not told:
         return []
     return [
-        f"With all layers drawn anew, maps keep a rank correlation of {_list(words)} with those before (1 is unchanged)."
+        f"With all layers drawn anew, maps keep a rank correlation with those before (1 is unchanged): {'; '.join(told)}."
     ]
 
 

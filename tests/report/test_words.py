@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from report.made_up_results import MODELS, made_up_results, nothing_measured, small_results
 
@@ -143,6 +144,10 @@ def test_the_sanity_check_is_told_by_its_last_step() -> None:
     for method in ("SM", "IG", "BIG"):
         mean = last[last["method"] == method]["spearman"].mean()
         assert f"{method} {mean:.2f}".replace("-", "−") in sentence
+    other = results.sanity.assign(model="other", spearman=0.75)
+    [both] = said(replace(results, sanity=pd.concat([results.sanity, other])), "With all layers drawn anew")
+    assert both.startswith(sentence.removesuffix("."))
+    assert both.endswith("; SM 0.75, IG 0.75 and BIG 0.75 in other.")  # each model by itself
 
 
 def test_models_that_are_no_better_than_chance_are_named_with_their_accuracy() -> None:
