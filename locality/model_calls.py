@@ -12,12 +12,14 @@ import math
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain
 
 import torch
 from torch import Tensor, nn
+
+from locality.cheaper_layers import CheaperLayers, has_cheaper_layers
 
 Model = Callable[[Tensor], Tensor]
 Bounds = tuple[float, float] | None
@@ -218,6 +220,7 @@ def _runner(model: Model, module: nn.Module | None, images: Tensor) -> Model:
         for name, p in module.named_parameters()
     }
     contiguous = False  # once the model has shown that it flattens with `.view`
+    layers = CheaperLayers if has_cheaper_layers(parts) else nullcontext
 
     def run(pixels: Tensor) -> Tensor:
         nonlocal contiguous
@@ -226,7 +229,8 @@ def _runner(model: Model, module: nn.Module | None, images: Tensor) -> Model:
             if arranged is pixels:  # grey images have one layout only; a model that begins in place may need them again
                 arranged = pixels.clone()
             try:
-                return _floats(torch.func.functional_call(module, copies, (arranged,)))
+                with layers():
+                    return _floats(torch.func.functional_call(module, copies, (arranged,)))
             except RuntimeError as error:
                 if NEEDS_CONTIGUOUS not in str(error):
                     raise

@@ -9,7 +9,7 @@ import locality
 
 PACKAGE = Path(locality.__file__).parent
 ORDER = [
-    {"torchvision_shim"},
+    {"torchvision_shim", "cheaper_layers"},
     {"types", "model_calls", "download", "cache", "shipped", "imagenet_classes", "progress"},
     {"data", "zoo"},
     {"boundary"},

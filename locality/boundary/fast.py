@@ -13,9 +13,9 @@ networks:
 - At a nearest point δ and u agree. Images for which they do leave the round; those for which they do not get further rounds
   from their best point, for as long as a round gains something.
 - A leap that lands far across, where gradients say nothing, comes back along its line.
-- Where the margin falls much faster on the way than the tangent at the image says, as in transformers, which boundary is met
-  depends on large early steps: the first round takes more and smaller ones there.
-- Which class is nearest shows on the way rather than at the image: the strongest rivals are tried from midway.
+- Which class is nearest shows on the way rather than at the image: rivals are ranked and tried from midway.
+- Where the boundary is much nearer than the first tangent promised and the gradient has turned on the way, as happens in
+  transformers, tangents may have led to the wrong part of it: a walk from outside looks for a nearer one.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from torch import Tensor
 from locality.boundary.bisect import rows
 from locality.boundary.rivals import STEPS_TO_A_RIVAL, try_rivals
 from locality.boundary.rounds import State, one_round, sharpen
+from locality.boundary.walk import walk
 from locality.model_calls import Calls
 
 LATER_ROUND = 2 / 3  # of the first one's steps: later ones begin near a solution
-SLOW_STEPS = 32  # of the first round, where the margin is curved
 
 
 def fast_search(
@@ -47,7 +47,7 @@ def fast_search(
     aligned: float = 0.95,
     settled: float = 0.97,
     gain: float = 0.01,
-    compared: int = 7,
+    compared: int = 3,
     rivals: Tensor | None = None,
     start: Tensor | None = None,
 ) -> Tensor:
@@ -63,15 +63,14 @@ def fast_search(
     state = State(images, labels, seeds, start, calls.limits, settled)
     free = rivals is None and start is None
     everyone = torch.arange(len(images), device=images.device)
+    later = max(2, round(LATER_ROUND * steps))
 
-    def rounds(allowed: int) -> None:
+    def rounds(active: Tensor, length: int, allowed: int, from_image: bool = False) -> None:
         """Rounds from the best point so far, for as long as they gain something and the gradients allowed last."""
-        active, from_image, length = everyone, start is None, steps
-        while len(active):
+        while len(active := active[state.spent[active] + length <= allowed]):
             rival = None if rivals is None else rivals[active]
-            slow_steps = SLOW_STEPS if free and from_image and steps < SLOW_STEPS <= allowed else 0
-            one_round(calls, state, active, rival, norm, length, from_image, slow_steps=slow_steps)
-            from_image, length = False, max(2, round(LATER_ROUND * steps))
+            one_round(calls, state, active, rival, norm, length, from_image)
+            from_image, length = False, later
             gained = (state.before[active] - state.best[active]) / state.best[active]
             state.before[active] = state.best[active]
             found = torch.isfinite(state.best[active])
@@ -79,15 +78,18 @@ def fast_search(
             # Those found go on from their best point, the others from beyond where they are.
             again = torch.where(rows(found), state.best_offset[active], 1.3 * state.offset[active])
             state.offset[active] = (images[active] + again).clamp(*calls.limits) - images[active]
-            active = active[~finished & (state.spent[active] + length <= allowed)]
+            active = active[~finished]
             state.finished = max(state.finished, len(images) - len(active))
             progress(state.finished, len(images))
 
     look = free and compared > 0 and max_gradients - STEPS_TO_A_RIVAL >= steps
-    rounds(max_gradients - STEPS_TO_A_RIVAL if look else max_gradients)
+    rounds(everyone, steps, max_gradients - STEPS_TO_A_RIVAL if look else max_gradients, from_image=start is None)
     sharpen(calls, state, norm, max_gradients)
     if look:
         try_rivals(calls, state, norm, compared, max_gradients)
+        sharpen(calls, state, norm, max_gradients)
+    if free and len(nearer := walk(calls, state, norm, max_gradients)):
+        rounds(nearer, later, max_gradients)
         sharpen(calls, state, norm, max_gradients)
     found = torch.isfinite(state.best)
     return images + torch.where(rows(found), state.best_offset, state.offset)

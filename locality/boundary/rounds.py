@@ -17,8 +17,7 @@ AIM, AIM_GROWS, AIM_SHRINKS, AIM_RANGE = 0.15, 1.6, 0.6, (0.01, 1.0)  # shares o
 SHARPEST = 50.0  # the last β, in units of 1/first margin
 LATER_STEP = 0.5  # the first step of a further round, which starts near a solution; a bold one does not
 ALONE = 0.9  # share of the gradient that is one rival's: a mixture of several agrees with itself far from any boundary
-CURVED = 0.2  # share of the margin left halfway along the first tangent, which promises 0.425
-LEAST_SHARE = 0.75  # of an offset: tangents are not trusted farther
+LEAST_SHARE = 0.85  # of an offset: tangents are not trusted farther
 PURE = 0.99  # the same share, to sharpen by
 JUST_BEYOND = 1.001  # of a tangent's length
 SHORTENED, MOST_SHORTENED = 0.6, 6  # of an offset that leapt too far
@@ -38,7 +37,7 @@ class State:
     ) -> None:
         self.images, self.labels, self.seeds, self.settled = images, labels, seeds, settled
         self.offset = torch.zeros_like(images) if start is None else (images + start).clamp(*limits) - images
-        self.image_logits: Tensor | None = None  # N×K
+        self.first_gradient = torch.zeros_like(images)  # at the images
         self.best_offset = torch.zeros_like(images)
         self.best_value = images.new_zeros(len(images))  # a margin there
         self.best_noise = images.new_zeros(len(images))  # what of it may be rounding
@@ -47,8 +46,8 @@ class State:
         self.reached = labels.clone()  # the class at the best offset
         self.best = images.new_full((len(images),), torch.inf)  # length of the shortest offset that is across
         self.before = self.best.clone()  # the same, a round ago
+        self.promised = images.new_zeros(len(images))  # the length of the first tangent
         self.agreement = images.new_full((len(images),), -1.0)
-        self.curved = torch.zeros_like(labels, dtype=torch.bool)  # the margin falls faster on the way than at the image
         self.first_margin = images.new_full((len(images),), torch.nan)
         self.aim = images.new_full((len(images),), AIM)
         self.spent = torch.zeros_like(labels)  # gradients
@@ -60,9 +59,10 @@ class State:
         """Take the offsets of the chosen images that are across and shorter than the best; says which.
 
         What counts is where their line meets the boundary, as the tangent there says: `value` and `gradient` of a margin,
-        `alone` the share of that gradient that is the reached class's.
+        `alone` the share of that gradient that is the reached class's; a mixture of several says nothing of any.
         """
-        length = offset_length(offset, norm) * share_to_boundary(value, gradient, offset)
+        share = torch.where(alone > ALONE, share_to_boundary(value, gradient, offset), 1.0)
+        length = offset_length(offset, norm) * share
         noise = 2 * SLACK * logits.abs().amax(dim=1)  # one that is across by less may not be the next time
         better = (margin(logits, self.labels[chosen]) < -noise) & (length < self.best[chosen])
         self.best[chosen] = torch.where(better, length, self.best[chosen])
@@ -85,26 +85,22 @@ def one_round(
     from_image: bool,
     hope: Sequence[float] = (),
     bold: bool = False,
-    slow_steps: int = 0,
 ) -> None:
     """At most `steps` gradients for each of the active images.
 
     An image leaves when the tangent of its first steps is longer than `hope` times its best distance, a number a step.
-    With `slow_steps`, images whose margin is curved take that many, with smaller changes from one to the next.
     """
     images, labels, offset = state.images[active], state.labels[active], state.offset[active]
-    planned = torch.full_like(state.best[active], steps)  # gradients of each image in this round
-    for step in range(max(steps, slow_steps)):
+    for step in range(steps):
         if rival is None:
-            done = step / (planned - 1) if from_image else torch.ones_like(planned)
-            sharpness = sharpness_at(state.first_margin[active], done)
+            sharpness = sharpness_at(state.first_margin[active], step / (steps - 1) if from_image else 1.0)
             logits, gradient = calls.gradient(images + offset, smooth_margin, labels, sharpness)
         else:
             logits, gradient = calls.gradient(images + offset, rival_margin, labels, rival)
         state.spent[active] += 1
         value = margin(logits, labels) if rival is None else rival_margin(logits, labels, rival)
         if from_image and step == 0:
-            state.image_logits = logits
+            state.first_gradient = gradient
         across = margin(logits, labels) < 0
         fresh = torch.isnan(state.first_margin[active])
         state.first_margin[active] = torch.where(fresh, value.abs().clamp_min(1e-6), state.first_margin[active])
@@ -120,17 +116,14 @@ def one_round(
         behind = aimed_at - (gradient * offset).flatten(1).sum(1) <= 0
         agreement = torch.nn.functional.cosine_similarity(offset.flatten(1), wanted.flatten(1))
         agreement[behind] = -1.0  # such a tangent says nothing, and `wanted` lies along `offset` by definition
-        alone = _alone(logits, labels, sharpness) if rival is None else (logits.argmax(1) == rival).to(value)
+        alone = share_alone(logits, labels, sharpness) if rival is None else (logits.argmax(1) == rival).to(value)
         better = state.keep_shorter(active, offset, logits, norm, value, gradient, alone)
         state.agreement[active] = torch.where(better, agreement, state.agreement[active])
         if from_image and step == 0:
             offset = FIRST_OVERSHOOT * wanted
-            if slow_steps:
-                midway = margin(calls.logits((images + 0.5 * wanted).clamp(*calls.limits)), labels)
-                state.curved[active] = midway < CURVED * state.first_margin[active]
-                planned = torch.where(state.curved[active], float(slow_steps), planned)
+            state.promised[active] = offset_length(wanted, norm)
         else:
-            size = rows((1.0 if from_image or bold else LATER_STEP) * 0.5 * (1 + (math.pi * step / planned).cos()))
+            size = (1.0 if from_image or bold else LATER_STEP) * 0.5 * (1 + math.cos(math.pi * step / steps))
             lost = behind & across
             moved = offset + size * (wanted - offset)
             if lost.any():
@@ -139,12 +132,12 @@ def one_round(
         offset = (images + offset).clamp(*calls.limits) - images
         state.offset[active] = offset
         settled = better & (agreement > state.settled) & (alone > ALONE)
-        left = ~settled & (step + 1 < planned)
+        left = ~settled
         if step < len(hope):
             left &= offset_length(wanted, norm) < hope[step] * state.best[active]
         if not left.any():
             break
-        active, images, labels, offset, planned = active[left], images[left], labels[left], offset[left], planned[left]
+        active, images, labels, offset = active[left], images[left], labels[left], offset[left]
         rival = None if rival is None else rival[left]
 
 
@@ -194,7 +187,7 @@ def share_to_boundary(value: Tensor, gradient: Tensor, offset: Tensor) -> Tensor
     return torch.where((share > LEAST_SHARE) & (share < 1), share, 1.0)
 
 
-def sharpness_at(first_margin: Tensor, share: Tensor) -> Tensor:
+def sharpness_at(first_margin: Tensor, share: float) -> Tensor:
     """N: β at a share of the way from 1 to its last value."""
     last = (SHARPEST / first_margin.nan_to_num(1.0)).clamp_min(1.0)
     return last**share
@@ -207,7 +200,7 @@ def smooth_margin(logits: Tensor, labels: Tensor, sharpness: Tensor) -> Tensor:
     return own - (others * sharpness[:, None]).logsumexp(1) / sharpness
 
 
-def _alone(logits: Tensor, labels: Tensor, sharpness: Tensor) -> Tensor:
+def share_alone(logits: Tensor, labels: Tensor, sharpness: Tensor) -> Tensor:
     """N: the largest share that one rival has in the smoothed margin's gradient."""
     others = logits.scatter(1, labels[:, None], -torch.inf)
     return (others * sharpness[:, None]).softmax(1).amax(1)

@@ -46,24 +46,27 @@ def turning(images: Tensor) -> Tensor:
     return torch.stack([score, torch.zeros_like(score)], dim=1)
 
 
-def test_rivals_are_tried_from_midway_with_more_hope_where_the_margin_is_curved(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The margins of four rivals are 1, 2, 3.5 and 5: worth a round up to 3 × the first, or 4 × where curved."""
+def test_rivals_are_ranked_and_tried_from_midway(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Class 1 is the strongest rival at the image and not worth a round midway; nothing was found for the second image."""
+    at_image, midway = torch.tensor([0.5, 2.0, 1.5, 1.0, 6.0]), torch.tensor([2.5, 1.0, 1.5, 0.4, 6.0])
     tried: list[Any] = []
 
     def spy(calls: Any, state: Any, active: Tensor, rival: Tensor, *rest: Any, **more: Any) -> None:
         tried.append((active.tolist(), rival.tolist(), state.offset[active].flatten().tolist(), more["hope"]))
 
+    def model(images: Tensor) -> Tensor:
+        share = (0.5 - images.flatten(1)[:, :1]) / 0.12  # of the way to midway
+        return torch.cat([torch.zeros_like(share), -at_image - share * (midway - at_image)], dim=1)
+
     monkeypatch.setattr(rivals, "one_round", spy)
     images = torch.full((2, 1, 1, 2), 0.5)
-    with calling(steep, images) as calls:
+    with calling(model, images) as calls:
         state = rounds.State(images, torch.tensor([0, 0]), [0, 0], None, calls.limits, settled=0.98)
-        state.image_logits = torch.tensor([[5.0, 4.0, 3.0, 1.5, 0.0]]).repeat(2, 1)
         state.best_offset[:] = torch.tensor([-0.2, 0.0])
-        state.curved[:] = torch.tensor([False, True])
-        state.reached[:] = torch.tensor([2, 2])
-        rivals.try_rivals(calls, state, "l2", 3, 100)
-    midway = pytest.approx([-0.12, 0.0])
-    assert tried == [([0], [1], midway, (1.4, 1.05)), ([1], [1], midway, (1.6, 1.25)), ([1], [3], midway, (1.6, 1.25))]
+        state.best[0], state.reached[0] = 0.2, 4
+        rivals.try_rivals(calls, state, "l2", 4, 100)
+    there = pytest.approx([-0.12, 0.0])
+    assert tried == [([0], [2], there, rivals.HOPE), ([0], [3], there, rivals.HOPE)]
 
 
 def test_sharpening_takes_the_nearest_point_of_a_tangent_where_that_is_across() -> None:
@@ -99,27 +102,9 @@ def test_sharpening_takes_the_nearest_point_of_a_tangent_where_that_is_across() 
     assert state.best_offset.flatten().tolist() == pytest.approx([0.302, 0.2])
 
 
-def plateau(images: Tensor) -> Tensor:
-    """A margin of 1 that falls ten times as fast from a tenth on, for images whose second pixel is bright."""
-    first, second = images.flatten(1).T
-    falls = first + torch.where(second > 0.5, 9 * (first - 0.1).clamp_min(0), 0.0)
-    return torch.stack([1.5 - falls, torch.full_like(first, 0.5)], dim=1)
-
-
-def test_where_the_margin_is_curved_the_first_round_takes_more_and_smaller_steps() -> None:
-    images = torch.tensor([[0.0, 0.9], [0.0, 0.1]]).view(2, 1, 1, 2)
-    labels = torch.tensor([0, 0])
-    with calling(plateau, images) as calls:
-        state = rounds.State(images, labels, [0, 0], None, calls.limits, settled=2.0)  # nobody leaves
-        rounds.one_round(calls, state, torch.tensor([0, 1]), None, "l2", 6, from_image=True, slow_steps=15)
-    assert state.curved.tolist() == [True, False]
-    assert state.spent.tolist() == [15, 6]
-    assert calls.gradients == 21
-
-
 def test_offsets_are_compared_by_where_their_lines_meet_the_boundary() -> None:
-    """0.5 beyond a boundary at 0.4 is nearer than 0.45 beyond one at 0.43; a tangent that says too much is not believed."""
-    value, offset = torch.tensor([-0.1, -0.02, -0.4, -0.1]), torch.tensor([0.5, 0.45, 0.5, 0.5]).view(4, 1, 1, 1)
+    """0.46 beyond a boundary at 0.4 is nearer than 0.45 beyond one at 0.43; a tangent that says too much is not believed."""
+    value, offset = torch.tensor([-0.06, -0.02, -0.4, -0.1]), torch.tensor([0.46, 0.45, 0.5, 0.5]).view(4, 1, 1, 1)
     gradient = torch.tensor([-1.0, -1.0, -1.0, 1.0]).view(4, 1, 1, 1)
     share = rounds.share_to_boundary(value, gradient, offset)
     assert (share * offset.flatten()).tolist() == pytest.approx([0.4, 0.43, 0.5, 0.5])
@@ -130,16 +115,20 @@ def test_a_longer_offset_wins_where_its_line_meets_the_boundary_sooner() -> None
     state = rounds.State(images, labels, [0], None, (0.0, 1.0), settled=0.98)
     everyone, towards = torch.tensor([0]), torch.tensor([-1.0, 0.0]).view(1, 1, 1, 2)
 
-    def kept(length: float, value: float) -> bool:
+    def kept(length: float, value: float, alone: float = 1.0) -> bool:
         offset = torch.tensor([length, 0.0]).view(1, 1, 1, 2)
         logits = torch.tensor([[value, 0.0]])
-        return bool(state.keep_shorter(everyone, offset, logits, "l2", logits[:, 0], towards, torch.ones(1)))
+        return bool(state.keep_shorter(everyone, offset, logits, "l2", logits[:, 0], towards, torch.tensor([alone])))
 
     assert kept(0.45, -0.02)
-    assert kept(0.5, -0.1)
+    assert kept(0.46, -0.06)
     assert not kept(0.44, -0.01)
+    assert not kept(0.45, -0.3)  # too much to be true
+    assert not kept(0.45, -0.06, alone=0.5)
     assert state.best.item() == pytest.approx(0.4)
-    assert state.best_offset.flatten().tolist() == [0.5, 0.0]  # across for certain; `find_boundary` bisects it
+    assert state.best_offset.flatten().tolist() == pytest.approx(
+        [0.46, 0.0]
+    )  # across for certain; `find_boundary` bisects it
 
 
 @pytest.mark.parametrize(("steps", "max_gradients"), [(8, 15), (8, 16), (32, 39), (32, 40), (32, 59)])
@@ -226,7 +215,7 @@ def test_a_rival_is_left_where_it_promises_nothing(max_gradients: int, known: fl
     images = torch.full((1, 1, 1, 2), 0.5)
     with calling(two_ways, images) as calls:
         state = rounds.State(images, torch.tensor([0]), [0], None, calls.limits, settled=0.98)
-        state.image_logits, state.reached[0], state.best[0] = two_ways(images), 1, known
+        state.reached[0], state.best[0] = 1, known
         state.best_offset[0] = torch.tensor([known, 0.0])
         state.first_margin[0] = 0.3
         rivals.try_rivals(calls, state, "l2", 3, max_gradients)
