@@ -34,6 +34,18 @@ def test_gradients_are_those_of_plain_autograd_and_counted(images: Tensor) -> No
     assert torch.allclose(again, logits, atol=1e-6)
 
 
+def test_batch_norm_costs_less_while_gradients_of_pixels_are_asked_for(images: Tensor) -> None:
+    with calling(net(), images) as calls:
+        logits = calls.run(images.clone().requires_grad_())
+    seen, ahead = set(), [logits.grad_fn]
+    while ahead:
+        function = ahead.pop()
+        seen.add(function.name())
+        ahead += [following for following, _ in function.next_functions if following is not None]
+    assert "_ScaleAndShiftBackward" in seen
+    assert "NativeBatchNormBackward0" not in seen
+
+
 def test_memory_that_runs_out_halves_the_chunk(images: Tensor) -> None:
     seen: list[int] = []
 

@@ -39,7 +39,7 @@ class State:
         self.offset = torch.zeros_like(images) if start is None else (images + start).clamp(*limits) - images
         self.first_gradient = torch.zeros_like(images)  # at the images
         self.best_offset = torch.zeros_like(images)
-        self.best_value = images.new_zeros(len(images))  # a margin there
+        self.best_value = images.new_zeros(len(images))  # the margin there
         self.best_noise = images.new_zeros(len(images))  # what of it may be rounding
         self.best_gradient = torch.zeros_like(images)  # its gradient
         self.best_alone = images.new_ones(len(images))  # share of that gradient that is the reached class's
@@ -54,17 +54,18 @@ class State:
         self.finished = 0  # images, as far as progress was told
 
     def keep_shorter(
-        self, chosen: Tensor, offset: Tensor, logits: Tensor, norm: str, value: Tensor, gradient: Tensor, alone: Tensor
+        self, chosen: Tensor, offset: Tensor, logits: Tensor, norm: str, gradient: Tensor, alone: Tensor
     ) -> Tensor:
         """Take the offsets of the chosen images that are across and shorter than the best; says which.
 
-        What counts is where their line meets the boundary, as the tangent there says: `value` and `gradient` of a margin,
-        `alone` the share of that gradient that is the reached class's; a mixture of several says nothing of any.
+        What counts is where their line meets the boundary, as the tangent there says: `gradient` is the margin's, `alone`
+        the share of it that is the reached class's; a mixture of several says nothing of any.
         """
+        value = margin(logits, self.labels[chosen])
         share = torch.where(alone > ALONE, share_to_boundary(value, gradient, offset), 1.0)
         length = offset_length(offset, norm) * share
         noise = 2 * SLACK * logits.abs().amax(dim=1)  # one that is across by less may not be the next time
-        better = (margin(logits, self.labels[chosen]) < -noise) & (length < self.best[chosen])
+        better = (value < -noise) & (length < self.best[chosen])
         self.best[chosen] = torch.where(better, length, self.best[chosen])
         self.best_offset[chosen] = torch.where(rows(better), offset, self.best_offset[chosen])
         self.reached[chosen] = torch.where(better, logits.argmax(1), self.reached[chosen])
@@ -117,7 +118,7 @@ def one_round(
         agreement = torch.nn.functional.cosine_similarity(offset.flatten(1), wanted.flatten(1))
         agreement[behind] = -1.0  # such a tangent says nothing, and `wanted` lies along `offset` by definition
         alone = share_alone(logits, labels, sharpness) if rival is None else (logits.argmax(1) == rival).to(value)
-        better = state.keep_shorter(active, offset, logits, norm, value, gradient, alone)
+        better = state.keep_shorter(active, offset, logits, norm, gradient, alone)
         state.agreement[active] = torch.where(better, agreement, state.agreement[active])
         if from_image and step == 0:
             offset = FIRST_OVERSHOOT * wanted
@@ -163,8 +164,8 @@ def sharpen(calls: Calls, state: State, norm: str, max_gradients: int) -> None:
     shorter = offset_length(offset, norm) < state.best[these]  # the others need not be asked about
     if shorter.any():
         logits = calls.logits(images[shorter] + offset[shorter])
-        value, alone = margin(logits, state.labels[these[shorter]]), state.best_alone[these[shorter]]
-        state.keep_shorter(these[shorter], offset[shorter], logits, norm, value, gradient[shorter], alone)
+        alone = state.best_alone[these[shorter]]
+        state.keep_shorter(these[shorter], offset[shorter], logits, norm, gradient[shorter], alone)
 
 
 def back_along_the_line(calls: Calls, images: Tensor, offset: Tensor, labels: Tensor) -> Tensor:

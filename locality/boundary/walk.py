@@ -42,7 +42,7 @@ def walk(calls: Calls, state: State, norm: str, max_gradients: int) -> Tensor:
         logits, gradient = calls.gradient(images + offset, smooth_margin, labels, sharpness)
         state.spent[active] += 1
         value, alone = margin(logits, labels), share_alone(logits, labels, sharpness)
-        state.keep_shorter(active, offset, logits, norm, value, gradient, alone)
+        state.keep_shorter(active, offset, logits, norm, gradient, alone)
         if step > 0:
             radius = radius * torch.where(value < 0, 1 - RADIUS_STEP, 1 + RADIUS_STEP)
         size = LAST_STEP + (FIRST_STEP - LAST_STEP) * 0.5 * (1 + math.cos(math.pi * step / WALK_STEPS))

@@ -79,7 +79,7 @@ def test_sharpening_takes_the_nearest_point_of_a_tangent_where_that_is_across() 
         aside = torch.randn(images.shape, generator=torch.Generator().manual_seed(0))
         state = rounds.State(images, labels, [0, 0], None, calls.limits, settled=0.98)
         offset = 1.3 * (edge.points - images) + 0.002 * aside
-        unknown = -torch.ones(2), torch.zeros_like(images), torch.full((2,), 0.5)  # so that it asks for the gradient
+        unknown = torch.zeros_like(images), torch.full((2,), 0.5)  # so that it asks for the gradient
         state.keep_shorter(torch.tensor([0, 1]), offset, calls.logits(images + offset), "l2", *unknown)
         assert torch.isfinite(state.best).all()
         rounds.sharpen(calls, state, "l2", 100)
@@ -96,7 +96,7 @@ def test_sharpening_takes_the_nearest_point_of_a_tangent_where_that_is_across() 
         state = rounds.State(image, torch.tensor([0]), [0], None, calls.limits, settled=0.98)
         offset = torch.tensor([0.302, 0.2]).view(1, 1, 1, 2)
         logits, gradient = calls.gradient(image + offset, rounds.rival_margin, torch.tensor([0]), torch.tensor([1]))
-        state.keep_shorter(torch.tensor([0]), offset, logits, "l2", logits[:, 0], gradient, torch.ones(1))
+        state.keep_shorter(torch.tensor([0]), offset, logits, "l2", gradient, torch.ones(1))
         rounds.sharpen(calls, state, "l2", 100)
     assert state.spent.item() == 0  # the gradient was known
     assert state.best_offset.flatten().tolist() == pytest.approx([0.302, 0.2])
@@ -118,7 +118,7 @@ def test_a_longer_offset_wins_where_its_line_meets_the_boundary_sooner() -> None
     def kept(length: float, value: float, alone: float = 1.0) -> bool:
         offset = torch.tensor([length, 0.0]).view(1, 1, 1, 2)
         logits = torch.tensor([[value, 0.0]])
-        return bool(state.keep_shorter(everyone, offset, logits, "l2", logits[:, 0], towards, torch.tensor([alone])))
+        return bool(state.keep_shorter(everyone, offset, logits, "l2", towards, torch.tensor([alone])))
 
     assert kept(0.45, -0.02)
     assert kept(0.46, -0.06)
@@ -126,9 +126,8 @@ def test_a_longer_offset_wins_where_its_line_meets_the_boundary_sooner() -> None
     assert not kept(0.45, -0.3)  # too much to be true
     assert not kept(0.45, -0.06, alone=0.5)
     assert state.best.item() == pytest.approx(0.4)
-    assert state.best_offset.flatten().tolist() == pytest.approx(
-        [0.46, 0.0]
-    )  # across for certain; `find_boundary` bisects it
+    # The offset itself, across for certain; `find_boundary` bisects it.
+    assert state.best_offset.flatten().tolist() == pytest.approx([0.46, 0.0])
 
 
 @pytest.mark.parametrize(("steps", "max_gradients"), [(8, 15), (8, 16), (32, 39), (32, 40), (32, 59)])
@@ -240,6 +239,13 @@ def test_sharpening_aims_beyond_rounding() -> None:
         first, second = images.flatten(1).T
         return torch.stack([40 + 0.1 * (first + second), torch.full_like(first, 40.08)], dim=1)
 
+    with calling(model, images) as calls:
+        state = rounds.State(images, torch.tensor([0]), [0], None, calls.limits, settled=0.98)
+        offset = torch.tensor([-0.15, -0.1]).view(1, 1, 1, 2)
+        gradient = torch.full_like(images, 0.1)
+        state.keep_shorter(torch.tensor([0]), offset, calls.logits(images + offset), "l2", gradient, torch.ones(1))
+        rounds.sharpen(calls, state, "l2", 100)
+    assert state.best_offset.flatten().tolist() == pytest.approx([-0.1, -0.1], rel=0.03)
     edge = find_boundary(model, images)
     assert edge.distance.item() == pytest.approx(0.02 / 0.1 / math.sqrt(2), rel=0.01)
     assert edge.optimality.item() > 0.9999
@@ -251,8 +257,7 @@ def test_a_point_that_is_across_by_rounding_alone_is_not_kept() -> None:
     offset, towards = torch.tensor([0.4, 0.0]).view(1, 1, 1, 2), torch.tensor([-1.0, 0.0]).view(1, 1, 1, 2)
     for across, kept in ((1e-6, False), (1e-4, True)):
         logits = torch.tensor([[1.0, 1.0 + across]])
-        value = logits[:, 0] - logits[:, 1]
-        assert state.keep_shorter(torch.tensor([0]), offset, logits, "l2", value, towards, torch.ones(1)).item() is kept
+        assert state.keep_shorter(torch.tensor([0]), offset, logits, "l2", towards, torch.ones(1)).item() is kept
 
 
 @pytest.mark.parametrize("allowed", [20, 60, 100])

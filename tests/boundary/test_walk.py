@@ -23,7 +23,7 @@ def known(calls: Calls, images: Tensor, offset: tuple[float, float]) -> rounds.S
     state = rounds.State(images, torch.zeros(len(images), dtype=torch.long), [0] * len(images), None, calls.limits, 0.97)
     state.best_offset[:], state.best[:] = torch.tensor(offset), max(offset)
     state.first_gradient[:], state.best_gradient[:] = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
-    state.promised[:] = 1.0
+    state.promised[:], state.agreement[:] = 1.0, 0.9
     return state
 
 
@@ -79,6 +79,21 @@ def test_the_sphere_and_the_step_are_of_the_norm() -> None:
     tangent = torch.tensor([0.5]), -torch.tensor([3.0, 4.0]).view(1, 1, 1, 2), torch.tensor([0.4, 0.0]).view(1, 1, 1, 2)
     assert walk._tangent_distance(*tangent, "l2").item() == pytest.approx(1.7 / 5)
     assert walk._tangent_distance(*tangent, "linf").item() == pytest.approx(1.7 / 7)
+
+
+def test_what_a_walk_found_is_gone_on_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = torch.full((2, 1, 1, 2), 0.5)
+    rounds_made: list[tuple[list[int], bool]] = []
+
+    def counted(calls: Any, state: Any, active: Tensor, *rest: Any) -> None:
+        rounds_made.append((active.tolist(), rest[-1]))
+        rounds.one_round(calls, state, active, *rest)
+
+    monkeypatch.setattr(fast, "one_round", counted)
+    monkeypatch.setattr(fast, "walk", lambda *_: torch.tensor([1]))
+    find_boundary(two_ways, images)
+    assert rounds_made[0] == ([0, 1], True)
+    assert rounds_made[-1] == ([1], False)
 
 
 def test_walks_shorten_distances_on_a_transformer(monkeypatch: pytest.MonkeyPatch) -> None:
