@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from locality.cheaper_layers import CheaperLayers, has_cheaper_layers
+from locality.kept_memory import memory_kept
 
 Model = Callable[[Tensor], Tensor]
 Bounds = tuple[float, float] | None
@@ -192,7 +193,7 @@ def calling(model: Model, images: Tensor, chunk: int | None = None, bounds: Boun
     _check_device(model, images)
     modes = {} if module is None else {part: part.training for part in module.modules()}
     devices = [images.device] if images.device.type == "cuda" else []
-    with torch.inference_mode(False), torch.random.fork_rng(devices=devices):
+    with torch.inference_mode(False), torch.random.fork_rng(devices=devices), memory_kept():
         try:
             if module is not None:
                 module.eval()

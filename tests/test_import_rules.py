@@ -9,7 +9,7 @@ import locality
 
 PACKAGE = Path(locality.__file__).parent
 ORDER = [
-    {"torchvision_shim", "cheaper_layers"},
+    {"torchvision_shim", "cheaper_layers", "kept_memory"},
     {"types", "model_calls", "download", "cache", "shipped", "imagenet_classes", "progress"},
     {"data", "zoo"},
     {"boundary"},
