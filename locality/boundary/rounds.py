@@ -18,7 +18,7 @@ SHARPEST = 50.0  # the last β, in units of 1/first margin
 LATER_STEP = 0.5  # the first step of a further round, which starts near a solution; a bold one does not
 ALONE = 0.9  # share of the gradient that is one rival's: a mixture of several agrees with itself far from any boundary
 LEAST_SHARE = 0.85  # of an offset: tangents are not trusted farther
-PURE = 0.99  # the same share, to sharpen by
+PURE = 0.999  # the same share, to sharpen by
 JUST_BEYOND = 1.001  # of a tangent's length
 SHORTENED, MOST_SHORTENED = 0.6, 6  # of an offset that leapt too far
 
@@ -154,6 +154,8 @@ def sharpen(calls: Calls, state: State, norm: str, max_gradients: int) -> None:
         logits, state.best_gradient[mixed] = calls.gradient(points, rival_margin, labels, reached)
         state.best_value[mixed] = rival_margin(logits, labels, reached)
         state.best_alone[mixed] = 1.0
+        share = share_to_boundary(state.best_value[mixed], state.best_gradient[mixed], state.best_offset[mixed])
+        state.best[mixed] = offset_length(state.best_offset[mixed], norm) * share  # the mixture may have said too little
         state.spent[mixed] += 1
     these = torch.nonzero(torch.isfinite(state.best))[:, 0]
     images, gradient = state.images[these], state.best_gradient[these]
