@@ -4,8 +4,9 @@
 
 Captum runs with its defaults, which send all points of a path through at once, and with several values of
 `internal_batch_size`, its own way to save memory (it raises values below the number of images to that). Each runs in a
-process of its own, so that peak memory is its own; the boundary points are found beforehand in another. All take turns,
---rounds times, because the machine's speed drifts; the fastest of each counts.
+process of its own, so that peak memory is its own; the boundary points are found beforehand in another. `attribute_all` also
+runs without its cheaper layers and without keeping memory, to show what each of them saves. All take turns, --rounds times,
+because the machine's speed drifts; the fastest of each counts.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ import resource
 import sys
 import tempfile
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from boundary import model_and_images
@@ -29,6 +32,11 @@ from locality import attribute_all, find_boundary
 from locality.types import Boundary
 
 POINTS = 20
+WITHOUT = {  # what of ours is switched off
+    "attribute_all": {},
+    "attribute_all, torch's layers": {"has_cheaper_layers": lambda parts: False},
+    "attribute_all, memory not kept": {"memory_kept": nullcontext},
+}
 
 
 def captum_maps(model: torch.nn.Module, images: Tensor, edge: Boundary, batch: int | None) -> None:
@@ -47,15 +55,16 @@ def search(count: int, file: str) -> None:
     torch.save(vars(find_boundary(model, images)), file)
 
 
-def run(how: str, batch: int | None, count: int, file: str, queue: multiprocessing.Queue[dict[str, Any]]) -> None:
+def run(name: str, batch: int | None, count: int, file: str, queue: multiprocessing.Queue[dict[str, Any]]) -> None:
     model, images = model_and_images("efficientnet_lite0", None, count)
     edge = Boundary(**torch.load(file))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     seconds = []
     for _ in range(2):  # what is loaded or compiled at the first call is nobody's time
         start = time.perf_counter()
-        if how == "ours":
-            attribute_all(model, images, ["SM", "IG", "BSM", "BIG"], boundary=edge)
+        if name in WITHOUT:
+            with patch.multiple("locality.model_calls", **WITHOUT[name]) if WITHOUT[name] else nullcontext():
+                attribute_all(model, images, ["SM", "IG", "BSM", "BIG"], boundary=edge)
         else:
             captum_maps(model, images, edge, batch)
         seconds.append(time.perf_counter() - start)
@@ -69,13 +78,12 @@ def measured(count: int, rounds: int, file: str) -> dict[str, dict[str, Any]]:
     first = context.Process(target=search, args=(count, file))
     first.start()
     first.join()
-    ways = {"attribute_all": ("ours", None), "captum, defaults": ("captum", None)}
-    ways |= {f"captum, internal_batch_size={batch}": ("captum", batch) for batch in (8, 16, 32)}
+    batches = dict.fromkeys([*WITHOUT, "captum, defaults"]) | {f"captum, internal_batch_size={n}": n for n in (8, 16, 32)}
     rows: dict[str, dict[str, Any]] = {}
     for _ in range(rounds):
-        for name, (how, batch) in ways.items():
+        for name, batch in batches.items():
             queue: multiprocessing.Queue[dict[str, Any]] = context.Queue()
-            process = context.Process(target=run, args=(how, batch, count, file, queue))
+            process = context.Process(target=run, args=(name, batch, count, file, queue))
             process.start()
             row = queue.get()
             process.join()

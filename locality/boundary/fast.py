@@ -87,10 +87,8 @@ def fast_search(
     sharpen(calls, state, norm, max_gradients)
     if look:
         try_rivals(calls, state, norm, compared, max_gradients)
-        sharpen(calls, state, norm, max_gradients)
-    if free and len(nearer := walk(calls, state, norm, max_gradients)):
-        rounds(nearer, later, max_gradients)
-        sharpen(calls, state, norm, max_gradients)
+    if free:
+        rounds(walk(calls, state, norm, max_gradients), later, max_gradients)
     found = torch.isfinite(state.best)
     return images + torch.where(rows(found), state.best_offset, state.offset)
 

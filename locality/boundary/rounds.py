@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from locality.boundary.bisect import SLACK, margin, rows
+from locality.boundary.bisect import SLACK, margin
 from locality.boundary.tangent import offset_length, tangent_point
 from locality.model_calls import Calls, Limits
 
@@ -66,13 +66,14 @@ class State:
         length = offset_length(offset, norm) * share
         noise = 2 * SLACK * logits.abs().amax(dim=1)  # one that is across by less may not be the next time
         better = (value < -noise) & (length < self.best[chosen])
-        self.best[chosen] = torch.where(better, length, self.best[chosen])
-        self.best_offset[chosen] = torch.where(rows(better), offset, self.best_offset[chosen])
-        self.reached[chosen] = torch.where(better, logits.argmax(1), self.reached[chosen])
-        self.best_alone[chosen] = torch.where(better, alone, self.best_alone[chosen])
-        self.best_value[chosen] = torch.where(better, value, self.best_value[chosen])
-        self.best_noise[chosen] = torch.where(better, noise, self.best_noise[chosen])
-        self.best_gradient[chosen] = torch.where(rows(better), gradient, self.best_gradient[chosen])
+        kept = chosen[better]
+        self.best[kept] = length[better]
+        self.best_offset[kept] = offset[better]
+        self.best_value[kept] = value[better]
+        self.best_noise[kept] = noise[better]
+        self.best_gradient[kept] = gradient[better]
+        self.best_alone[kept] = alone[better]
+        self.reached[kept] = logits[better].argmax(1)
         return better
 
 
@@ -163,7 +164,7 @@ def sharpen(calls: Calls, state: State, norm: str, max_gradients: int) -> None:
     tangent = state.best_offset[these], aimed_at, gradient
     offset = JUST_BEYOND * tangent_point(images, *tangent, norm, calls.limits)
     offset = (images + offset).clamp(*calls.limits) - images
-    shorter = offset_length(offset, norm) < state.best[these]  # the others need not be asked about
+    shorter = offset_length(offset, norm) < JUST_BEYOND * state.best[these]  # the others need not be asked about
     if shorter.any():
         logits = calls.logits(images[shorter] + offset[shorter])
         alone = state.best_alone[these[shorter]]

@@ -14,6 +14,7 @@ from locality.boundary.tangent import offset_length
 from locality.model_calls import Calls
 
 SETTLED, GAIN = 0.9995, 0.001  # later than `fast` is content
+COMPARED = 7  # rival classes that the slow `fast` tries midway
 ARMS = 4  # of a cross: directions at right angles, each tried both ways
 
 
@@ -54,7 +55,17 @@ def thorough_search(
 
     keep_closer(
         fast_search(
-            calls, images, labels, norm, seeds, _silent, steps=steps, max_gradients=4 * steps, gain=GAIN, settled=SETTLED
+            calls,
+            images,
+            labels,
+            norm,
+            seeds,
+            _silent,
+            steps=steps,
+            max_gradients=4 * steps,
+            gain=GAIN,
+            settled=SETTLED,
+            compared=COMPARED,
         )
     )
     for rival in strongest:

@@ -19,7 +19,7 @@ from locality.boundary.rounds import State, share_alone, smooth_margin
 from locality.boundary.tangent import offset_length
 from locality.model_calls import Calls
 
-TURNED = 0.6  # cosine of the gradients at the image and at the best point, below which they have little in common
+TURNED = 0.5  # cosine of the gradients at the image and at the best point, below which they have little in common
 NEARER = 0.6  # of what the first tangent promised
 WALK_STEPS = 24
 FIRST_RADIUS = 1.5  # of the best distance

@@ -60,6 +60,24 @@ def test_a_linear_model_in_closed_form(linear: nn.Sequential, images: Tensor, se
     assert (edge.optimality > 0.999).all()
 
 
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+@pytest.mark.parametrize("classes", [3, 10, 30])
+def test_linear_models_of_many_classes(classes: int, norm: str) -> None:
+    """Drawn models, many rivals nearly as near: exact, but for rounding where the boundary is at the image itself."""
+    for scale in (0.1, 1.0, 3.0):
+        generator = torch.Generator().manual_seed(classes)
+        model = nn.Sequential(nn.Flatten(), nn.Linear(108, classes))
+        with torch.no_grad():
+            model[1].weight.copy_(scale * torch.randn(classes, 108, generator=generator))
+            model[1].bias.copy_(-0.5 * model[1].weight.sum(1))  # at mid-grey all classes are the same
+        drawn = (0.5 + 0.08 * torch.randn(64, *SHAPE, generator=generator)).clamp(0.2, 0.8)
+        distance, nearest = closed_form(model, drawn, norm)
+        clear = distance > (1e-2 if norm == "l2" else 1e-3)
+        edge = find_boundary(model, drawn, norm=norm)  # type: ignore[arg-type]
+        assert torch.allclose(edge.distance[clear], distance[clear], rtol=3e-4)
+        assert torch.equal(edge.crossed_to[clear], nearest[clear])
+
+
 def test_a_relu_net_in_two_dimensions_by_brute_force() -> None:
     torch.manual_seed(3)
     net = nn.Sequential(nn.Flatten(), nn.Linear(2, 24), nn.ReLU(), nn.Linear(24, 3))
