@@ -1,10 +1,10 @@
 """Memory that is freed between gradients stays with the process while we work, on Linux.
 
 The C library hands the top of its heap back to the system whenever 64 MB or more of it are free, and a network's activations
-are: each gradient frees them and the next one has every page mapped and zeroed again. On EfficientNet that is a tenth to a
-quarter of the time (bench/speed/attribution.py). While we work the C library may keep 1 GB. Afterwards its limit is what
-large arrays make it anyway, and the memory goes back with the next one freed. Whoever chose an allocator or limits of their
-own by the usual variables keeps those.
+are: each gradient frees them and the next one has every page mapped and zeroed again. On EfficientNet that is a fifth
+of the time (bench/speed/attribution.py). While we work the C library may keep 1 GB. Afterwards its limit is what large
+arrays make it anyway, and the memory goes back with the next one freed. Whoever chose an allocator or limits of their own by
+the usual variables keeps those.
 """
 
 from __future__ import annotations
