@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -53,56 +54,17 @@ def thorough_search(
         best = torch.where(rows((distance < length) | length.isinf()), points, best)
         length = torch.minimum(distance, length)
 
-    keep_closer(
-        fast_search(
-            calls,
-            images,
-            labels,
-            norm,
-            seeds,
-            _silent,
-            steps=steps,
-            max_gradients=4 * steps,
-            gain=GAIN,
-            settled=SETTLED,
-            compared=COMPARED,
-        )
-    )
+    run = partial(fast_search, calls, images, labels, norm, seeds, _silent)
+    slow = partial(run, steps=steps, gain=GAIN, settled=SETTLED)
+    keep_closer(slow(max_gradients=4 * steps, compared=COMPARED))
     for rival in strongest:
-        keep_closer(
-            fast_search(
-                calls,
-                images,
-                labels,
-                norm,
-                seeds,
-                _silent,
-                steps=steps,
-                max_gradients=max(100, 2 * steps),
-                rivals=rival,
-                gain=GAIN,
-                settled=SETTLED,
-            )
-        )
+        keep_closer(slow(max_gradients=max(100, 2 * steps), rivals=rival))
     for restart in range(restarts):
         around = best - images
         start = rows(around.flatten(1).norm(dim=1)) * _directions(images, seeds, restart)
         if restart % 3 == 2:
             start = (around + start) * 1.5 / 2**0.5
-        keep_closer(
-            fast_search(
-                calls,
-                images,
-                labels,
-                norm,
-                seeds,
-                _silent,
-                steps=steps // 4,
-                max_gradients=max(100, steps),
-                gain=0.005,
-                start=start,
-            )
-        )
+        keep_closer(run(steps=steps // 4, max_gradients=max(100, steps), gain=0.005, start=start))
     keep_closer(corner_search(calls, images, labels, best, norm))
     return best
 
