@@ -27,7 +27,7 @@ from locality.boundary.bisect import bisect, margin
 from locality.boundary.fast import fast_search
 from locality.boundary.foolbox_backend import foolbox_search
 from locality.boundary.paper import paper_search
-from locality.boundary.tangent import offset_length
+from locality.boundary.tangent import POOR, cosine_to_normal, offset_length
 from locality.boundary.thorough import thorough_search
 from locality.model_calls import Bounds, Calls, Model, calling, check_images, check_labels, check_target, image_seeds
 from locality.types import Boundary
@@ -61,7 +61,6 @@ SEARCHES: dict[str, Callable[..., Tensor]] = {
 }
 LIMITLESS = ("fast", "thorough")  # take any norm and any range of pixels
 L2_ONLY = ("paper", "autopgd")  # and [0, 1], as Foolbox's; what a search of the caller's own takes is not for us to say
-POOR = 0.1  # a cosine to the normal below which the way to a point has hardly anything to do with the boundary
 
 
 def find_boundary(
@@ -149,15 +148,8 @@ def _block(
         calls.warn("`model` has gradients of exactly 0: its logits do not change around these images, no boundary was found")
     offset = points - images
     distance = torch.where(found, offset_length(offset, norm), torch.inf)
-    optimality = torch.where(found, _optimality(offset, normal, norm), torch.nan)
+    optimality = torch.where(found, cosine_to_normal(offset, normal, norm), torch.nan)
     return points, distance, found, labels, crossed_to, optimality
-
-
-def _optimality(offset: Tensor, normal: Tensor, norm: Norm) -> Tensor:
-    """N: how well the displacement follows the boundary's normal, −∇margin; 1 at a nearest point away from pixel limits."""
-    along = -(offset * normal).flatten(1).sum(1)
-    dual = normal.flatten(1).norm(dim=1) if norm == "l2" else normal.flatten(1).abs().sum(1)
-    return along / (dual * offset_length(offset, norm))
 
 
 def _warn_of_poor_points(calls: Calls, edge: Boundary) -> None:

@@ -9,6 +9,7 @@ from locality.boundary.bisect import rows
 from locality.model_calls import Limits
 
 ROUNDS_OF_NEWTON = 12
+POOR = 0.1  # a cosine to the normal below which the way to a point has hardly anything to do with the boundary
 
 
 def tangent_point(
@@ -41,6 +42,13 @@ def tangent_point(
     found = (images - rows(amount) * direction).clamp(*limits) - images
     # Where the tangent puts the image itself across, it knows nothing of this place: come closer and look again.
     return torch.where(rows(at_image > 0), found, 0.7 * offset)
+
+
+def cosine_to_normal(offset: Tensor, gradient: Tensor, norm: str) -> Tensor:
+    """N: how well an offset follows the boundary's normal, −∇margin; 1 at a nearest point away from pixel limits."""
+    along = -(offset * gradient).flatten(1).sum(1)
+    dual = gradient.flatten(1).norm(dim=1) if norm == "l2" else gradient.flatten(1).abs().sum(1)
+    return along / (dual * offset_length(offset, norm))
 
 
 def offset_length(offset: Tensor, norm: str) -> Tensor:

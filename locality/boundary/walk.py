@@ -1,10 +1,11 @@
 """A second way to the boundary, for images at which the first one may have met the wrong part of it.
 
-Two things tell which: the boundary is much nearer than the tangent at the image promises, and the gradient there has little
-in common with that at the best point. On such landscapes, those of transformers above all, tangents lead to a boundary, but
-often not to the nearest one; the cosine `δ` has with its tangent does not show it. A walk on a sphere that shrinks while it
-stays across decouples direction from radius, as DDN does, and averages gradients of many places. It begins well outside:
-coming from there it more often finds a nearer part than from inside.
+Either of two signs tells which. The way to the best point has nothing to do with the boundary's normal there. Or the
+boundary is much nearer than the tangent at the image promises, and the gradient there has little in common with that at the
+best point: on such landscapes, those of transformers above all, tangents lead to a boundary, but often not to the nearest
+one, and the cosine `δ` has with its tangent does not show it. A walk on a sphere that shrinks while it stays across
+decouples direction from radius, as DDN does, and averages gradients of many places. It begins well outside: coming from
+there it more often finds a nearer part than from inside.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from locality.boundary.bisect import margin, rows
 from locality.boundary.rounds import State, share_alone, smooth_margin
-from locality.boundary.tangent import offset_length
+from locality.boundary.tangent import POOR, cosine_to_normal, offset_length
 from locality.model_calls import Calls
 
 TURNED = 0.5  # cosine of the gradients at the image and at the best point, below which they have little in common
@@ -31,7 +32,7 @@ HOPE = 0.7  # of the best distance: what one of these tangents must promise for 
 
 def walk(calls: Calls, state: State, norm: str, max_gradients: int) -> Tensor:
     """Walks around the images that may have a nearer boundary; says for which one was found."""
-    everyone = torch.nonzero(_doubtful(state) & (state.spent + WALK_STEPS <= max_gradients))[:, 0]
+    everyone = torch.nonzero(_doubtful(state, norm) & (state.spent + WALK_STEPS <= max_gradients))[:, 0]
     active, before = everyone, state.best.clone()
     images, offset, radius = state.images[active], torch.zeros_like(state.images[active]), FIRST_RADIUS * before[active]
     tangent = torch.full_like(radius, torch.inf)
@@ -59,11 +60,12 @@ def walk(calls: Calls, state: State, norm: str, max_gradients: int) -> Tensor:
     return nearer
 
 
-def _doubtful(state: State) -> Tensor:
+def _doubtful(state: State, norm: str) -> Tensor:
     """N: whether an image's best point may not be on the nearest boundary."""
     first, last = state.first_gradient.flatten(1), state.best_gradient.flatten(1)
     turned = (torch.nn.functional.cosine_similarity(first, last) < TURNED) & (first.abs().amax(dim=1) > 0)
-    return turned & (state.best < NEARER * state.promised)
+    astray = cosine_to_normal(state.best_offset, state.best_gradient, norm) < POOR  # nan, so not, where none was found
+    return astray | (turned & (state.best < NEARER * state.promised))
 
 
 def _tangent_distance(value: Tensor, gradient: Tensor, offset: Tensor, norm: str) -> Tensor:

@@ -22,7 +22,7 @@ def known(calls: Calls, images: Tensor, offset: tuple[float, float]) -> rounds.S
     """Images of whose boundary `offset` is known; the gradient has turned, and a tangent promised less."""
     state = rounds.State(images, torch.zeros(len(images), dtype=torch.long), [0] * len(images), None, calls.limits, 0.97)
     state.best_offset[:], state.best[:] = torch.tensor(offset), max(offset)
-    state.first_gradient[:], state.best_gradient[:] = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
+    state.first_gradient[:], state.best_gradient[:] = torch.tensor([0.0, 1.0]), torch.tensor([-1.0, 0.0])
     state.promised[:], state.agreement[:] = 1.0, 0.9
     return state
 
@@ -55,17 +55,19 @@ def test_a_walk_ends_where_tangents_promise_nothing_nearer() -> None:
 
 
 def test_only_doubtful_images_are_walked_around() -> None:
-    images = torch.full((6, 1, 1, 2), 0.5)
+    images = torch.full((7, 1, 1, 2), 0.5)
     with calling(two_ways, images) as calls:
         state = known(calls, images, (0.3, 0.0))
-        state.first_gradient[1] = torch.tensor([0.6, 0.7])  # has not turned
+        state.first_gradient[1] = torch.tensor([-0.7, 0.6])  # has not turned
         state.promised[2] = 0.4  # about what there is
         state.best[3] = torch.inf  # nothing found
         state.first_gradient[4] = 0.0  # no direction to set out in
         state.spent[5] = 101 - walk.WALK_STEPS  # too few gradients left
+        state.promised[6] = 0.4  # as the third, but the way to the point runs along the boundary
+        state.best_gradient[6] = torch.tensor([0.0, 1.0])
         before = state.spent.clone()
-        assert walk.walk(calls, state, "l2", 100).tolist() == [0]
-    assert (state.spent - before).tolist() == [walk.WALK_STEPS, 0, 0, 0, 0, 0]
+        assert walk.walk(calls, state, "l2", 100).tolist() == [0, 6]
+    assert (state.spent - before).tolist() == [walk.WALK_STEPS, 0, 0, 0, 0, 0, walk.WALK_STEPS]
 
 
 def test_the_sphere_and_the_step_are_of_the_norm() -> None:
