@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from locality.data.shapes import CLASSES
+from locality.data.sources.shapes import CLASSES
 from locality.types import ModelSpec
 from locality.zoo.pixel_model import PixelModel
 

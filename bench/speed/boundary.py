@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from locality import find_boundary, load_dataset
 from locality.boundary import SEARCHES
 from locality.boundary.foolbox_backend import foolbox_search
-from locality.runner.data_choice import default_data
+from locality.data.defaults import default_data
 from locality.zoo.load import load_model
 
 CLOCK = ("seconds_per_image", "times_faster_than_paper", "times_fewer_gradients")

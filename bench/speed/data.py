@@ -69,7 +69,7 @@ def manifest(path: Path) -> dict[str, object]:
 
 
 def shapes(_: Path) -> dict[str, object]:
-    from locality.data.shapes import shape_image
+    from locality.data.sources.shapes import shape_image
 
     shape_image(0, 0)
     start = time.perf_counter()

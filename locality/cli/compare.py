@@ -99,7 +99,7 @@ def _architectures(names: tuple[str, str], given: list[str], num_classes: int | 
 
 def _data_of(models: list[PixelModel]) -> str:
     """The data of both models' classes; of a checkpoint whose classes nobody knows, that of the other model."""
-    from locality.runner.data_choice import default_data
+    from locality.data.defaults import default_data
 
     specs = [model.spec for model in models]
     names = {default_data(spec) for spec in [spec for spec in specs if spec.classes] or specs}

@@ -44,8 +44,8 @@ def list_sources() -> None:
     """What data sets there are, and where they are on this machine."""
     import os
 
-    from locality.data.cache import BY_HAND, FETCHABLE, cached_data
     from locality.data.dataset import LOCATIONS
+    from locality.data.fetch import BY_HAND, FETCHABLE, cached_data
 
     rows = [
         ("shapes", "built in", "ten shapes on noise with a planted cue; shapes:none, shapes:swapped"),
@@ -68,7 +68,7 @@ def list_sources() -> None:
 @app.command()
 def get(name: Annotated[str, typer.Argument(help="tiny-imagenet, imagenette, imagenet-boxes or coco.")]) -> None:
     """Fetch a data set into the cache; resumes by itself, verifies the checksum."""
-    from locality.data.cache import get_data
+    from locality.data.fetch import get_data
     from locality.progress import progress
 
     with progress(name, "bytes") as report:

@@ -52,7 +52,7 @@ def loaded_data(
 ) -> ImageDataset:
     """The data behind the options, fitted to the model; without a name, that of the model's classes."""
     from locality.data.dataset import load_dataset
-    from locality.runner.data_choice import default_data
+    from locality.data.defaults import default_data
 
     chosen = name or default_data(spec)
     given: dict[str, Any] = {} if boxes is None else {"boxes": boxes}

@@ -13,9 +13,9 @@ from PIL import Image
 
 from locality.data.check import verified
 from locality.data.dataset import ImageDataset
-from locality.data.files import Folder
 from locality.data.manifest import Manifest
 from locality.data.manifest_csv import write_manifest
+from locality.data.roots import Folder
 from locality.data.source import FileReader, Source
 from locality.types import DataError, Fault
 

@@ -18,18 +18,18 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
 from locality.data.boxes import boxes_of
-from locality.data.cache import cached_data
-from locality.data.coco import coco
-from locality.data.files import open_root
-from locality.data.imagenet import imagenet
+from locality.data.fetch import cached_data
 from locality.data.manifest import Manifest
 from locality.data.manifest_csv import read_manifest
-from locality.data.photos import photos
 from locality.data.preprocess import fit, region_mask
+from locality.data.roots import open_root
 from locality.data.selection import box_shares, even_order
-from locality.data.shapes import shapes
 from locality.data.source import FileReader, Source
-from locality.data.tiny_imagenet import tiny_imagenet
+from locality.data.sources.coco import coco
+from locality.data.sources.imagenet import imagenet
+from locality.data.sources.photos import photos
+from locality.data.sources.shapes import shapes
+from locality.data.sources.tiny_imagenet import tiny_imagenet
 from locality.types import Batch, DataError, Fault, ModelSpec, Region, Sample
 
 # Every source by name. Those in LOCATIONS need a path: `NAME:PATH`, the environment's variable, or the cache.

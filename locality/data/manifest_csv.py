@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from locality.data.boxes import MAX_BOXES, Array
-from locality.data.images import MAX_ASPECT
+from locality.data.decode import MAX_ASPECT
 from locality.data.manifest import Manifest
 from locality.types import DataError, Fault
 

@@ -9,9 +9,9 @@ from typing import Protocol
 
 from torch import Tensor
 
-from locality.data.files import Root
-from locality.data.images import decode_image
+from locality.data.decode import decode_image
 from locality.data.manifest import Manifest
+from locality.data.roots import Root
 from locality.types import DataError, Fault
 
 

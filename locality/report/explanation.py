@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from locality.attribution import attribute_all, method
 from locality.boundary import find_boundary
-from locality.data.images import decode_image
+from locality.data.decode import decode_image
 from locality.data.preprocess import fit
 from locality.imagenet_classes import class_word
 from locality.model_calls import calling, check_images, model_device

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from locality.data.dataset import ImageDataset, open_source
-from locality.data.files import Folder
+from locality.data.roots import Folder
 from locality.data.source import FileReader, Source
 from locality.runner.suite import DataChoice
 from locality.types import DataError, ModelSpec

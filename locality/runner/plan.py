@@ -11,8 +11,8 @@ from importlib.metadata import version
 from typing import Any, Literal
 
 from locality.data.dataset import ImageDataset
+from locality.data.defaults import default_data
 from locality.runner.chosen_images import block_hash, chosen_images, forget_images, opened_source, told_before, unit_size
-from locality.runner.data_choice import default_data
 from locality.runner.model_table import PlannedModel, described, loaded, with_twins
 from locality.runner.provenance import PACKAGES
 from locality.runner.suite import ModelChoice, Suite, SuiteError, option_problems

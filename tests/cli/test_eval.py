@@ -10,7 +10,7 @@ from locality.cli import app
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("locality.data.shapes.DEFAULT_COUNT", {"eval": 40, "train": 40})
+    monkeypatch.setattr("locality.data.sources.shapes.DEFAULT_COUNT", {"eval": 40, "train": 40})
 
 
 def run(*arguments: str) -> str:

@@ -15,14 +15,14 @@ from typer.testing import CliRunner
 
 from locality.cli.robust import robust
 from locality.data.dataset import load_dataset
-from locality.data.shapes import CLASSES
+from locality.data.sources.shapes import CLASSES
 from locality.types import ModelSpec
 
 FACTORY = """
 import torch
 from torch import nn
 from locality import ModelSpec, load_dataset
-from locality.data.shapes import CLASSES
+from locality.data.sources.shapes import CLASSES
 
 def linear(num_classes=10):
     # The nearest of ten class means, in 64 averages a channel: right about most of the images they are made of.

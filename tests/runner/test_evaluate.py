@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from locality.attribution import integrated_gradients, saliency_map
 from locality.boundary import find_boundary
 from locality.data.dataset import ImageDataset, load_dataset
-from locality.runner.data_choice import default_data
+from locality.data.defaults import default_data
 from locality.runner.evaluate import COLUMNS, Settings, evaluate
 from locality.scores.locality import locality_scores
 from locality.types import ModelSpec

@@ -29,7 +29,7 @@ loss = { name = "fast_at", epsilon = "2/255" }
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("locality.data.shapes.DEFAULT_COUNT", {"eval": 60, "train": 60})
+    monkeypatch.setattr("locality.data.sources.shapes.DEFAULT_COUNT", {"eval": 60, "train": 60})
 
 
 def test_half_precision_keeps_vectors_whole(tmp_path: Path) -> None:

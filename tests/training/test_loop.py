@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from locality.data import shapes
+from locality.data.sources import shapes
 from locality.training import loop
 from locality.training.loop import train
 from locality.training.recipe import AugmentationPart, DataPart, LossPart, OptimizerPart, Recipe, read_recipe

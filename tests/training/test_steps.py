@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from locality.data import shapes
 from locality.data.dataset import load_dataset
+from locality.data.sources import shapes
 from locality.training import loop
 from locality.training.images import TrainingImages
 from locality.training.loop import new_model, train

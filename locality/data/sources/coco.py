@@ -19,10 +19,10 @@ from skimage.draw import polygon2mask
 from torch import Tensor
 
 from locality.data.boxes import cut_boxes
-from locality.data.cache import cached_data
-from locality.data.files import is_inside, open_root
+from locality.data.fetch import cached_data
 from locality.data.manifest import Entry, Manifest
 from locality.data.manifest_csv import MAX_SIDE
+from locality.data.roots import is_inside, open_root
 from locality.data.source import FileReader, Source
 from locality.types import DataError, Fault
 

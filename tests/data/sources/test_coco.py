@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pycocotools import mask as coco_mask
 
 from locality import load_dataset
-from locality.data.coco import coco, segmentation_mask
+from locality.data.sources.coco import coco, segmentation_mask
 from locality.types import DataError
 
 WriteImage = Callable[..., str]

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from locality.data import files
-from locality.data.files import is_inside, open_root
+from locality.data import roots
+from locality.data.roots import is_inside, open_root
 from locality.types import DataError
 
 
 @pytest.fixture(params=["folder", "zip"])
-def root(request: pytest.FixtureRequest, tmp_path: Path) -> files.Root:
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> roots.Root:
     (tmp_path / "data/b").mkdir(parents=True)
     (tmp_path / "data/b/two.txt").write_bytes(b"two")
     (tmp_path / "data/one.txt").write_bytes(b"one")
@@ -24,7 +24,7 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> files.Root:
     return open_root(tmp_path / "data.zip")
 
 
-def test_folder_and_zip_read_alike(root: files.Root) -> None:
+def test_folder_and_zip_read_alike(root: roots.Root) -> None:
     assert root.names() == ["b/two.txt", "one.txt"]
     assert root.read("b/two.txt") == b"two"
     assert root.faults() == []
@@ -34,8 +34,8 @@ def test_folder_and_zip_read_alike(root: files.Root) -> None:
     assert again.read("one.txt") == b"one"
 
 
-def test_too_large_a_file_is_refused(root: files.Root, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "MAX_FILE_BYTES", 2)
+def test_too_large_a_file_is_refused(root: roots.Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roots, "MAX_FILE_BYTES", 2)
     with pytest.raises(DataError, match="no photograph"):
         root.read("one.txt")
 

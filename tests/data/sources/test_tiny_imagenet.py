@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from locality import load_dataset
-from locality.data.tiny_imagenet import tiny_imagenet
+from locality.data.sources.tiny_imagenet import tiny_imagenet
 from locality.types import Box, DataError, ModelSpec
 
 

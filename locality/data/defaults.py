@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from locality.data.dataset import open_source
-from locality.data.shapes import CLASSES as SHAPES
+from locality.data.sources.shapes import CLASSES as SHAPES
 from locality.imagenet_classes import imagenet_wnids
 from locality.types import DataError, ModelSpec
 

@@ -13,8 +13,8 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from locality.data.boxes import cut_boxes
-from locality.data.files import Root, open_root
 from locality.data.manifest import Entry, Manifest
+from locality.data.roots import Root, open_root
 from locality.data.source import FileReader, Source
 from locality.types import DataError, Fault
 

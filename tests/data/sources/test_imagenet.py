@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from locality import load_dataset
-from locality.data.imagenet import imagenet, xml_annotation
+from locality.data.sources.imagenet import imagenet, xml_annotation
 from locality.imagenet_classes import imagenet_wnids
 from locality.types import DataError
 

@@ -9,8 +9,8 @@ import importlib.util
 from pathlib import Path
 from typing import IO
 
-from locality.data.files import Folder
 from locality.data.manifest_csv import read_manifest
+from locality.data.roots import Folder
 from locality.data.source import FileReader, Source
 from locality.shipped import shipped
 from locality.types import DataError

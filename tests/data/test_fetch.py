@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from locality.data import cache
-from locality.data.cache import Archive, Entry, cached_data, get_data, unpack_tar
+from locality.data import fetch
+from locality.data.fetch import Archive, Entry, cached_data, get_data, unpack_tar
 from locality.types import DataError
 
 
@@ -43,7 +43,7 @@ def cache_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def offer(monkeypatch: pytest.MonkeyPatch, *archives: Archive) -> None:
-    monkeypatch.setattr(cache, "FETCHABLE", {"toy": Entry(archives, "toy", "CC0", "")})
+    monkeypatch.setattr(fetch, "FETCHABLE", {"toy": Entry(archives, "toy", "CC0", "")})
 
 
 def tar_of(path: Path, **files: str) -> str:
@@ -121,8 +121,8 @@ def test_a_damaged_tar_is_refused_wherever_the_damage_is(tmp_path: Path) -> None
 
 
 def test_the_real_table_names_every_loader() -> None:
-    assert {entry.source for entry in cache.FETCHABLE.values()} == {"tiny-imagenet", "imagenet", "coco"}
-    for entry in cache.FETCHABLE.values():
+    assert {entry.source for entry in fetch.FETCHABLE.values()} == {"tiny-imagenet", "imagenet", "coco"}
+    for entry in fetch.FETCHABLE.values():
         for archive in entry.archives:
             assert archive.url.startswith(("http://", "https://"))
             assert archive.checksum is None or archive.checksum.startswith("md5:")

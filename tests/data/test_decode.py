@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from locality.data.images import decode_image, image_size
+from locality.data.decode import decode_image, image_size
 from locality.types import DataError
 
 

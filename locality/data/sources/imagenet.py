@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from locality.data.boxes import Array, cut_boxes
-from locality.data.cache import cached_data
-from locality.data.files import Folder, Root, open_root
-from locality.data.images import image_size
+from locality.data.decode import image_size
+from locality.data.fetch import cached_data
 from locality.data.manifest import Entry, Manifest
+from locality.data.roots import Folder, Root, open_root
 from locality.data.source import FileReader, Source
 from locality.imagenet_classes import imagenet_wnids
 from locality.types import DataError, Fault

@@ -1,6 +1,6 @@
 from locality import ModelSpec, load_dataset
 from locality.data.check import check_source
-from locality.data.photos import photos
+from locality.data.sources.photos import photos
 from locality.imagenet_classes import imagenet_wnids
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from locality import load_dataset
-from locality.data.shapes import CLASSES, CUES, shape_image, shapes
+from locality.data.sources.shapes import CLASSES, CUES, shape_image, shapes
 from locality.types import DataError
 
 

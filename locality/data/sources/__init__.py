@@ -1,0 +1,1 @@
+"""The data sets themselves: one file per source."""
