@@ -23,7 +23,7 @@ def table(context: typer.Context) -> None:
     if context.invoked_subcommand is not None:
         return
     from locality.zoo.catalog import entries
-    from locality.zoo.files import where
+    from locality.zoo.weight_files import where
 
     header = ["name", "data", "training", "clean %", "robust %", "under", "parameters", "where"]
     rows = [
@@ -88,7 +88,7 @@ def convert(
     from locality.zoo.catalog import entries
     from locality.zoo.convert import WARNING, convert
     from locality.zoo.entry import Address
-    from locality.zoo.files import models_folder
+    from locality.zoo.weight_files import models_folder
 
     entry = entries().get(file)
     path = models_folder() / entry.weights.file if entry and isinstance(entry.weights, Address) else Path(file)
@@ -99,7 +99,7 @@ def convert(
 
 def _card(entry: Entry) -> list[tuple[str, str]]:
     from locality.zoo.entry import Address, Package, Seed, Shipped
-    from locality.zoo.files import models_folder, where
+    from locality.zoo.weight_files import models_folder, where
 
     match entry.weights:
         case Address(url=url, file=file, checksum=checksum):

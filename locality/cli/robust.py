@@ -49,7 +49,7 @@ def robust(
     with warnings_as_lines():
         from locality.progress import progress
         from locality.robustness.era import check_request, robust_accuracy
-        from locality.zoo.weights import weights_hash
+        from locality.zoo.state_dict import weights_hash
 
         check_request(norm, epsilon, attack, batch_size)
         network = options.loaded_model(model, arch, num_classes, device, download)

@@ -15,7 +15,7 @@ from locality.types import ModelSpec
 from locality.zoo.catalog import entries
 from locality.zoo.load import load_model
 from locality.zoo.pixel_model import PixelModel
-from locality.zoo.weights import weights_hash
+from locality.zoo.state_dict import weights_hash
 
 # Where a catalogued name stops naming the architecture: resnet50_l2_3, tiny_resnet_robust8, vit_b16_robust.
 VARIANT = re.compile(r"_(?:robust|random|trades|l2|linf)")

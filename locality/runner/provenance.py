@@ -12,7 +12,7 @@ from torch import nn
 
 from locality.data.dataset import ImageDataset
 from locality.runner.evaluate import Settings
-from locality.zoo.weights import weights_hash
+from locality.zoo.state_dict import weights_hash
 
 PACKAGES = ("locality", "torch", "captum", "foolbox", "timm", "numpy")
 

@@ -24,8 +24,8 @@ from locality.runner.typed_table import typed_table
 from locality.shipped import PACKAGE, ROOMS, shipped
 from locality.zoo.architectures import is_function
 from locality.zoo.catalog import entries, unknown_name
-from locality.zoo.files import MISSING, MissingWeightsError, found_weights, where
 from locality.zoo.load import CHECKPOINT_SUFFIXES
+from locality.zoo.weight_files import MISSING, MissingWeightsError, found_weights, where
 
 # What `data.options` must not say, because it is said elsewhere.
 RESERVED = {

@@ -12,8 +12,8 @@ from safetensors.torch import save_file
 
 from locality.download import file_hash
 from locality.zoo.entry import ModelError, NeedsCodeError
-from locality.zoo.files import converted, remember
-from locality.zoo.weights import Tensors, read_tensors, state_dict_in
+from locality.zoo.state_dict import Tensors, read_tensors, state_dict_in
+from locality.zoo.weight_files import converted, remember
 
 WARNING = (
     "a pickle can run any program on this machine while it loads: pass --trust-pickle only if you trust the file's author"

@@ -17,10 +17,10 @@ from locality.zoo.architectures import KINDS, build, class_names, input_of, is_f
 from locality.zoo.cards import read_card
 from locality.zoo.catalog import CIFAR10, entries, unknown_name
 from locality.zoo.entry import Address, Entry, ModelError, Package, Seed
-from locality.zoo.files import Progress, found_weights, models_folder, not_kept_damaged, verified
 from locality.zoo.pixel_model import PixelModel
-from locality.zoo.timm_weights import timm_pretrained
-from locality.zoo.weights import class_counts, fill, fill_in_order, normaliser_in, own_names, read_tensors, unwrapped
+from locality.zoo.state_dict import class_counts, fill, fill_in_order, normaliser_in, own_names, read_tensors, unwrapped
+from locality.zoo.timm_models import timm_pretrained
+from locality.zoo.weight_files import Progress, found_weights, models_folder, not_kept_damaged, verified
 
 CHECKPOINT_SUFFIXES = {".safetensors", ".pth", ".pt", ".ckpt", ".bin", ".tar", ".pkl"}
 

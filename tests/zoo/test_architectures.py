@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from locality.types import ModelSpec
 from locality.zoo.architectures import build, class_names, input_of, of_function, renamed
 from locality.zoo.entry import ModelError
-from locality.zoo.weights import fill, weights_hash
+from locality.zoo.state_dict import fill, weights_hash
 
 
 def test_the_seed_decides_and_the_callers_random_state_stays() -> None:

@@ -16,7 +16,7 @@ from torch import nn
 from locality.zoo.convert import convert
 from locality.zoo.entry import DamagedFileError, Entry, ModelError
 from locality.zoo.load import load_model
-from locality.zoo.weights import read_tensors, weights_hash
+from locality.zoo.state_dict import read_tensors, weights_hash
 
 Write = Callable[..., Path]
 

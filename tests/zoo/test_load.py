@@ -19,15 +19,15 @@ from locality.download import file_hash
 from locality.imagenet_classes import imagenet_wnids
 from locality.torchvision_shim import import_torchvision
 from locality.types import ModelSpec
-from locality.zoo import timm_weights
+from locality.zoo import timm_models
 from locality.zoo.architectures import build
 from locality.zoo.cards import Card, shipped_cards, write_card
 from locality.zoo.catalog import CIFAR10
 from locality.zoo.entry import DamagedFileError, Entry, ModelError
-from locality.zoo.files import MissingWeightsError
 from locality.zoo.load import load_model
 from locality.zoo.pixel_model import PixelModel
-from locality.zoo.weights import weights_hash
+from locality.zoo.state_dict import weights_hash
+from locality.zoo.weight_files import MissingWeightsError
 
 Write = Callable[..., Path]
 IMAGES = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
@@ -290,7 +290,7 @@ def hub(server: Server, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     net = build("timm:test_resnet", 1000, seed=3)
     save_file(net.state_dict(), tmp_path / "hub.safetensors")
     server.answers = [Answer(body=(tmp_path / "hub.safetensors").read_bytes())]
-    monkeypatch.setattr(timm_weights, "HUB", server.url + "?{repository}/{file}")
+    monkeypatch.setattr(timm_models, "HUB", server.url + "?{repository}/{file}")
     return net
 
 

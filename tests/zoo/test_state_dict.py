@@ -17,7 +17,7 @@ from locality.types import ModelSpec
 from locality.zoo.architectures import build
 from locality.zoo.entry import DamagedFileError, ModelError, NeedsCodeError
 from locality.zoo.pixel_model import PixelModel
-from locality.zoo.weights import class_counts, fill, fill_in_order, normaliser_in, read_tensors, unwrapped, weights_hash
+from locality.zoo.state_dict import class_counts, fill, fill_in_order, normaliser_in, read_tensors, unwrapped, weights_hash
 
 Write = Callable[..., Path]
 IMAGENET = ModelSpec("m")

@@ -13,9 +13,9 @@ import torch
 from locality.torchvision_shim import import_torchvision
 from locality.zoo.architectures import class_names, timm_input
 from locality.zoo.entry import ModelError
-from locality.zoo.files import cached, fetched, models_folder, not_kept_damaged
 from locality.zoo.pixel_model import PixelModel
-from locality.zoo.weights import check_finite, read_tensors
+from locality.zoo.state_dict import check_finite, read_tensors
+from locality.zoo.weight_files import cached, fetched, models_folder, not_kept_damaged
 
 HUB = "https://huggingface.co/{repository}/resolve/main/{file}"
 

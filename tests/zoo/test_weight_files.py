@@ -13,11 +13,11 @@ from torch import nn
 
 from locality import download as download_module
 from locality.download import DownloadError
-from locality.zoo import catalog, files
+from locality.zoo import catalog, weight_files
 from locality.zoo.catalog import find_entry
 from locality.zoo.entry import Address, DamagedFileError, Entry, ModelError, Package
-from locality.zoo.files import MissingWeightsError, found_weights, verified, where
 from locality.zoo.load import load_model
+from locality.zoo.weight_files import MissingWeightsError, found_weights, verified, where
 
 PAGE = b"<!DOCTYPE html><title>Please log in</title>" + b" " * 1000
 
@@ -79,7 +79,7 @@ def test_a_server_that_stalls(
     body = server.answers[0].body
     server.answers = [Answer(body=body, cut=50_000, stall=True), Answer(body=body)]
     real = download_module.download
-    monkeypatch.setattr(files, "download", lambda *given, **more: real(*given, **more, timeout=0.3))
+    monkeypatch.setattr(weight_files, "download", lambda *given, **more: real(*given, **more, timeout=0.3))
     assert same(load_model("toy", download=True), small_net)
     assert server.ranges() == [None, "bytes=50000-"]
 
