@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from locality import find_boundary, load_dataset
 from locality.boundary import SEARCHES
-from locality.boundary.foolbox_backend import foolbox_search
+from locality.boundary.foolbox_attacks import foolbox_search
 from locality.data.defaults import default_data
 from locality.zoo.load import load_model
 

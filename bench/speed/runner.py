@@ -26,8 +26,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 
-from locality.boundary.foolbox_backend import load_foolbox
-from locality.boundary.paper import EPSILONS
+from locality.boundary.foolbox_attacks import load_foolbox
+from locality.boundary.pgd_cw import EPSILONS
 from locality.data.dataset import load_dataset
 from locality.runner.evaluate import explain, rows_of
 from locality.runner.plan import Plan, images_of, make_plan

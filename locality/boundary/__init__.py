@@ -25,8 +25,8 @@ from torch import Tensor
 from locality.boundary.autopgd import autopgd_search
 from locality.boundary.bisect import bisect, margin
 from locality.boundary.fast import fast_search
-from locality.boundary.foolbox_backend import foolbox_search
-from locality.boundary.paper import paper_search
+from locality.boundary.foolbox_attacks import foolbox_search
+from locality.boundary.pgd_cw import paper_search
 from locality.boundary.tangent import POOR, cosine_to_normal, offset_length
 from locality.boundary.thorough import thorough_search
 from locality.model_calls import Bounds, Calls, Model, calling, check_images, check_labels, check_target, image_seeds

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from locality.boundary.bisect import margin, rows
-from locality.boundary.foolbox_backend import FoolboxBridge, own_randomness
-from locality.boundary.paper import EPSILONS, check_settings
+from locality.boundary.foolbox_attacks import FoolboxBridge, own_randomness
+from locality.boundary.pgd_cw import EPSILONS, check_settings
 from locality.model_calls import Calls
 
 if TYPE_CHECKING:

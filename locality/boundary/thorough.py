@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from locality.boundary.bisect import bisect, margin, rows
-from locality.boundary.corner import corner_search
+from locality.boundary.corners import corner_search
 from locality.boundary.fast import fast_search
 from locality.boundary.tangent import offset_length
 from locality.model_calls import Calls

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from locality.boundary.bisect import rows
-from locality.boundary.foolbox_backend import FoolboxBridge
+from locality.boundary.foolbox_attacks import FoolboxBridge
 from locality.model_calls import Calls
 from locality.robustness.attacks import Loss, Norm, pgd
 

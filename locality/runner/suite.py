@@ -12,7 +12,7 @@ from typing import Any
 
 from locality.attribution import method
 from locality.boundary import SEARCHES
-from locality.boundary.foolbox_backend import foolbox_search
+from locality.boundary.foolbox_attacks import foolbox_search
 from locality.data.dataset import SOURCES
 from locality.robustness.era import check_request
 from locality.runner.evaluate import Settings

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from locality.boundary.autopgd import ZERO_GRADIENTS, _apgd, autopgd_search
 from locality.boundary.bisect import bisect, margin
-from locality.boundary.paper import EPSILONS
+from locality.boundary.pgd_cw import EPSILONS
 from locality.model_calls import Calls, calling, image_seeds
 
 

@@ -10,7 +10,7 @@ from known_models import linear_model, small_network
 from torch import Tensor
 
 from locality.boundary.bisect import margin
-from locality.boundary.foolbox_backend import load_foolbox
+from locality.boundary.foolbox_attacks import load_foolbox
 from locality.model_calls import calling, image_seeds
 from locality.robustness.attacks import Loss, Norm, pgd, project, random_points
 

@@ -11,7 +11,7 @@ from known_models import small_network
 from pyautoattack import AutoAttack
 from torch import Tensor, nn
 
-from locality.boundary.foolbox_backend import FoolboxBridge
+from locality.boundary.foolbox_attacks import FoolboxBridge
 from locality.model_calls import calling
 from locality.robustness.attacks import Loss, Norm, pgd
 from locality.robustness.autoattack import SUITES, ZERO_GRADIENTS, Threat, _attack, attacked, attacks_of, check_sizes

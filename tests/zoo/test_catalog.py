@@ -161,5 +161,5 @@ def test_tiny_imagenet_and_random_cards(card: Card) -> None:
 
 
 def test_the_catalog_does_not_import_torch() -> None:
-    code = "import sys; import locality.zoo.weight_files, locality.zoo.catalog as c; c.entries(); assert 'torch' not in sys.modules"
+    code = "import sys, locality.zoo.weight_files, locality.zoo.catalog as c; c.entries(); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

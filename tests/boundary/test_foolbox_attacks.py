@@ -11,7 +11,7 @@ from known_models import linear_model, small_network
 from torch import Tensor, nn
 
 from locality.boundary.bisect import bisect, margin
-from locality.boundary.foolbox_backend import BATCHED, foolbox_search, minimum_norm_attacks, own_randomness
+from locality.boundary.foolbox_attacks import BATCHED, foolbox_search, minimum_norm_attacks, own_randomness
 from locality.model_calls import Calls, calling, image_seeds
 
 

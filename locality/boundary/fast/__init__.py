@@ -26,9 +26,9 @@ import torch
 from torch import Tensor
 
 from locality.boundary.bisect import rows
-from locality.boundary.rivals import STEPS_TO_A_RIVAL, try_rivals
-from locality.boundary.rounds import State, one_round, sharpen
-from locality.boundary.walk import walk
+from locality.boundary.fast.rivals import STEPS_TO_A_RIVAL, try_rivals
+from locality.boundary.fast.sphere_walk import walk
+from locality.boundary.fast.tangent_steps import State, one_round, sharpen
 from locality.model_calls import Calls
 
 LATER_ROUND = 2 / 3  # of the first one's steps: later ones begin near a solution

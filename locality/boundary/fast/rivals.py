@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from locality.boundary.rounds import AIM, State, one_round
+from locality.boundary.fast.tangent_steps import AIM, State, one_round
 from locality.model_calls import Calls
 
 STEPS_TO_A_RIVAL = 8

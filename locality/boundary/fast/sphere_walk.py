@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from locality.boundary.bisect import margin, rows
-from locality.boundary.rounds import State, share_alone, smooth_margin
+from locality.boundary.fast.tangent_steps import State, share_alone, smooth_margin
 from locality.boundary.tangent import POOR, cosine_to_normal, offset_length
 from locality.model_calls import Calls
 

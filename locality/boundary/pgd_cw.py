@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from locality.boundary.bisect import margin, rows
-from locality.boundary.foolbox_backend import FoolboxBridge, foolbox_model, load_foolbox
+from locality.boundary.foolbox_attacks import FoolboxBridge, foolbox_model, load_foolbox
 from locality.model_calls import Calls
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ import torch
 from known_models import linear_model
 from torch import Tensor
 
-from locality.boundary import fast, find_boundary, rivals, rounds
+from locality.boundary import fast, find_boundary
+from locality.boundary.fast import rivals, tangent_steps
 from locality.model_calls import calling
 
 
@@ -26,8 +27,8 @@ def test_a_tangent_behind_the_image_is_no_agreement() -> None:
     """The first leap goes to the edge of the range, far across, where the tangent puts the image itself across."""
     images, labels = one_image(), torch.tensor([0])
     with calling(steep, images) as calls:
-        state = rounds.State(images, labels, [0], None, calls.limits, settled=0.98)
-        rounds.one_round(calls, state, torch.tensor([0]), None, "l2", 2, from_image=True)
+        state = tangent_steps.State(images, labels, [0], None, calls.limits, settled=0.98)
+        tangent_steps.one_round(calls, state, torch.tensor([0]), None, "l2", 2, from_image=True)
     assert state.best.item() == pytest.approx(0.5)  # the leap, cut at 0
     assert state.agreement.item() == -1
 
@@ -35,7 +36,9 @@ def test_a_tangent_behind_the_image_is_no_agreement() -> None:
 def test_a_leap_too_far_comes_back_along_its_line() -> None:
     images = one_image()
     with calling(steep, images) as calls:
-        back = rounds.back_along_the_line(calls, images, torch.tensor([-0.5, 0.0]).view(1, 1, 1, 2), torch.tensor([0]))
+        back = tangent_steps.back_along_the_line(
+            calls, images, torch.tensor([-0.5, 0.0]).view(1, 1, 1, 2), torch.tensor([0])
+        )
     assert back.flatten().tolist() == pytest.approx([-0.3, 0.0])  # 0.6 × 0.5; 0.6 × 0.3 would not be across
 
 
@@ -61,7 +64,7 @@ def test_rivals_are_ranked_and_tried_from_midway(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(rivals, "one_round", spy)
     images = torch.full((2, 1, 1, 2), 0.5)
     with calling(model, images) as calls:
-        state = rounds.State(images, torch.tensor([0, 0]), [0, 0], None, calls.limits, settled=0.98)
+        state = tangent_steps.State(images, torch.tensor([0, 0]), [0, 0], None, calls.limits, settled=0.98)
         state.best_offset[:] = torch.tensor([-0.2, 0.0])
         state.best[0], state.reached[0] = 0.2, 4
         rivals.try_rivals(calls, state, "l2", 4, 100)
@@ -77,12 +80,12 @@ def test_sharpening_takes_the_nearest_point_of_a_tangent_where_that_is_across() 
         labels = logits.argmax(1)
         edge = find_boundary(model, images)
         aside = torch.randn(images.shape, generator=torch.Generator().manual_seed(0))
-        state = rounds.State(images, labels, [0, 0], None, calls.limits, settled=0.98)
+        state = tangent_steps.State(images, labels, [0, 0], None, calls.limits, settled=0.98)
         offset = 1.3 * (edge.points - images) + 0.002 * aside
         unknown = torch.zeros_like(images), torch.full((2,), 0.5)  # so that it asks for the gradient
         state.keep_shorter(torch.tensor([0, 1]), offset, calls.logits(images + offset), "l2", *unknown)
         assert torch.isfinite(state.best).all()
-        rounds.sharpen(calls, state, "l2", 100)
+        tangent_steps.sharpen(calls, state, "l2", 100)
     assert state.spent.tolist() == [1, 1]
     assert torch.allclose(state.best, edge.distance, rtol=2e-3)
 
@@ -93,11 +96,11 @@ def test_sharpening_takes_the_nearest_point_of_a_tangent_where_that_is_across() 
 
     image = torch.tensor([0.0, 0.3]).view(1, 1, 1, 2)
     with calling(bends_away, image) as calls:
-        state = rounds.State(image, torch.tensor([0]), [0], None, calls.limits, settled=0.98)
+        state = tangent_steps.State(image, torch.tensor([0]), [0], None, calls.limits, settled=0.98)
         offset = torch.tensor([0.302, 0.2]).view(1, 1, 1, 2)
-        logits, gradient = calls.gradient(image + offset, rounds.rival_margin, torch.tensor([0]), torch.tensor([1]))
+        logits, gradient = calls.gradient(image + offset, tangent_steps.rival_margin, torch.tensor([0]), torch.tensor([1]))
         state.keep_shorter(torch.tensor([0]), offset, logits, "l2", gradient, torch.ones(1))
-        rounds.sharpen(calls, state, "l2", 100)
+        tangent_steps.sharpen(calls, state, "l2", 100)
     assert state.spent.item() == 0  # the gradient was known
     assert state.best_offset.flatten().tolist() == pytest.approx([0.302, 0.2])
 
@@ -106,13 +109,13 @@ def test_offsets_are_compared_by_where_their_lines_meet_the_boundary() -> None:
     """0.46 beyond a boundary at 0.4 is nearer than 0.45 beyond one at 0.43; a tangent that says too much is not believed."""
     value, offset = torch.tensor([-0.06, -0.02, -0.4, -0.1]), torch.tensor([0.46, 0.45, 0.5, 0.5]).view(4, 1, 1, 1)
     gradient = torch.tensor([-1.0, -1.0, -1.0, 1.0]).view(4, 1, 1, 1)
-    share = rounds.share_to_boundary(value, gradient, offset)
+    share = tangent_steps.share_to_boundary(value, gradient, offset)
     assert (share * offset.flatten()).tolist() == pytest.approx([0.4, 0.43, 0.5, 0.5])
 
 
 def test_a_longer_offset_wins_where_its_line_meets_the_boundary_sooner() -> None:
     images, labels = torch.zeros(1, 1, 1, 2), torch.tensor([0])
-    state = rounds.State(images, labels, [0], None, (0.0, 1.0), settled=0.98)
+    state = tangent_steps.State(images, labels, [0], None, (0.0, 1.0), settled=0.98)
     everyone, towards = torch.tensor([0]), torch.tensor([-1.0, 0.0]).view(1, 1, 1, 2)
 
     def kept(length: float, value: float, alone: float = 1.0) -> bool:
@@ -213,7 +216,7 @@ def two_ways(images: Tensor) -> Tensor:
 def test_a_rival_is_left_where_it_promises_nothing(max_gradients: int, known: float) -> None:
     images = torch.full((1, 1, 1, 2), 0.5)
     with calling(two_ways, images) as calls:
-        state = rounds.State(images, torch.tensor([0]), [0], None, calls.limits, settled=0.98)
+        state = tangent_steps.State(images, torch.tensor([0]), [0], None, calls.limits, settled=0.98)
         state.reached[0], state.best[0] = 1, known
         state.best_offset[0] = torch.tensor([known, 0.0])
         state.first_margin[0] = 0.3
@@ -240,11 +243,11 @@ def test_sharpening_aims_beyond_rounding() -> None:
         return torch.stack([40 + 0.1 * (first + second), torch.full_like(first, 40.08)], dim=1)
 
     with calling(model, images) as calls:
-        state = rounds.State(images, torch.tensor([0]), [0], None, calls.limits, settled=0.98)
+        state = tangent_steps.State(images, torch.tensor([0]), [0], None, calls.limits, settled=0.98)
         offset = torch.tensor([-0.15, -0.1]).view(1, 1, 1, 2)
         gradient = torch.full_like(images, 0.1)
         state.keep_shorter(torch.tensor([0]), offset, calls.logits(images + offset), "l2", gradient, torch.ones(1))
-        rounds.sharpen(calls, state, "l2", 100)
+        tangent_steps.sharpen(calls, state, "l2", 100)
     assert state.best_offset.flatten().tolist() == pytest.approx([-0.1, -0.1], rel=0.03)
     edge = find_boundary(model, images)
     assert edge.distance.item() == pytest.approx(0.02 / 0.1 / math.sqrt(2), rel=0.01)
@@ -253,7 +256,7 @@ def test_sharpening_aims_beyond_rounding() -> None:
 
 def test_a_point_that_is_across_by_rounding_alone_is_not_kept() -> None:
     images, labels = torch.zeros(1, 1, 1, 2), torch.tensor([0])
-    state = rounds.State(images, labels, [0], None, (0.0, 1.0), settled=0.98)
+    state = tangent_steps.State(images, labels, [0], None, (0.0, 1.0), settled=0.98)
     offset, towards = torch.tensor([0.4, 0.0]).view(1, 1, 1, 2), torch.tensor([-1.0, 0.0]).view(1, 1, 1, 2)
     for across, kept in ((1e-6, False), (1e-4, True)):
         logits = torch.tensor([[1.0, 1.0 + across]])

@@ -12,14 +12,14 @@ from known_models import linear_model, small_network
 from torch import Tensor, nn
 
 from locality.boundary.bisect import bisect, margin
-from locality.boundary.paper import EPSILONS, PaperPieces, paper_pieces, paper_search
+from locality.boundary.pgd_cw import EPSILONS, PaperPieces, paper_pieces, paper_search
 from locality.model_calls import Calls, calling, image_seeds
 
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer steps, for what does not depend on their number."""
-    monkeypatch.setattr("locality.boundary.paper.STEPS", 20)
+    monkeypatch.setattr("locality.boundary.pgd_cw.STEPS", 20)
 
 
 def found(model: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, **options: Any) -> tuple[Tensor, Calls]:
@@ -112,7 +112,7 @@ def test_the_caller_hears_of_points_beyond_the_papers_epsilon(
     result = pieces(model, images, labels)
     closer = dataclasses.replace(result, pgd_distance=result.cw_distance - 0.01)
     assert closer.beyond.any()
-    monkeypatch.setattr("locality.boundary.paper.paper_pieces", lambda *_: closer)
+    monkeypatch.setattr("locality.boundary.pgd_cw.paper_pieces", lambda *_: closer)
     found(model, images, labels)  # PGD's points win, so where CW's lie concerns nobody
 
 
