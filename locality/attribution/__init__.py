@@ -23,23 +23,23 @@ from typing import Any
 from torch import Tensor
 
 from locality.attribution.agi import adversarial_gradient_integration as adversarial_gradient_integration
-from locality.attribution.boundary_based import boundary_integrated_gradients as boundary_integrated_gradients
-from locality.attribution.boundary_based import boundary_saliency as boundary_saliency
-from locality.attribution.captum_backend import CaptumMethod as CaptumMethod
-from locality.attribution.captum_backend import check_name
-from locality.attribution.classes import AGI as AGI
-from locality.attribution.classes import BIG as BIG
-from locality.attribution.classes import BSM as BSM
-from locality.attribution.classes import IG as IG
-from locality.attribution.classes import SM as SM
-from locality.attribution.classes import InputXGradient as InputXGradient
-from locality.attribution.classes import SmoothGrad as SmoothGrad
-from locality.attribution.explain import explain as explain
-from locality.attribution.integrated import integrated_gradients as integrated_gradients
+from locality.attribution.all_at_once import attribute_all as attribute_all
+from locality.attribution.boundary_gradients import boundary_integrated_gradients as boundary_integrated_gradients
+from locality.attribution.boundary_gradients import boundary_saliency as boundary_saliency
+from locality.attribution.captum_classes import AGI as AGI
+from locality.attribution.captum_classes import BIG as BIG
+from locality.attribution.captum_classes import BSM as BSM
+from locality.attribution.captum_classes import IG as IG
+from locality.attribution.captum_classes import SM as SM
+from locality.attribution.captum_classes import InputXGradient as InputXGradient
+from locality.attribution.captum_classes import SmoothGrad as SmoothGrad
+from locality.attribution.captum_methods import CaptumMethod as CaptumMethod
+from locality.attribution.captum_methods import check_name
+from locality.attribution.integrated_gradients import integrated_gradients as integrated_gradients
+from locality.attribution.quantus import explain as explain
 from locality.attribution.saliency import input_x_gradient as input_x_gradient
 from locality.attribution.saliency import saliency_map as saliency_map
-from locality.attribution.smooth import smooth_gradient as smooth_gradient
-from locality.attribution.together import attribute_all as attribute_all
+from locality.attribution.smoothgrad import smooth_gradient as smooth_gradient
 from locality.model_calls import Model
 
 METHODS: dict[str, type] = {

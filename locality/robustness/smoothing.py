@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from locality.attribution.preparation import UNIT, Target, class_indices, opened
-from locality.attribution.smooth import smooth_gradient
+from locality.attribution.smoothgrad import smooth_gradient
 from locality.model_calls import CHUNK_PIXELS, CHUNK_PIXELS_ELSEWHERE, Bounds, Calls, Model, image_seeds
 
 Average = Literal["logits", "probabilities"]

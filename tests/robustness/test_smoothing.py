@@ -9,7 +9,7 @@ from known_models import linear_model, small_network
 from torch import Tensor, nn
 
 from locality import SM, find_boundary
-from locality.attribution.smooth import smooth_gradient
+from locality.attribution.smoothgrad import smooth_gradient
 from locality.model_calls import calling
 from locality.robustness.smoothing import (
     SmoothedModel,

@@ -11,7 +11,7 @@ from typing import Any
 
 from locality.attribution.agi import adversarial_gradient_integration
 from locality.attribution.baselines import Baseline
-from locality.attribution.boundary_based import (
+from locality.attribution.boundary_gradients import (
     OnMissing,
     Points,
     SearchName,
@@ -19,7 +19,7 @@ from locality.attribution.boundary_based import (
     boundary_saliency,
     signed_boundary_integrated_gradients,
 )
-from locality.attribution.captum_style import (
+from locality.attribution.captum_convention import (
     Inputs,
     PathAttribution,
     PixelAttribution,
@@ -28,10 +28,10 @@ from locality.attribution.captum_style import (
     captum_method,
     one_tensor,
 )
-from locality.attribution.integrated import signed_integrated_gradients
+from locality.attribution.integrated_gradients import signed_integrated_gradients
 from locality.attribution.preparation import UNIT, Target
 from locality.attribution.saliency import input_x_gradient, saliency_map
-from locality.attribution.smooth import smooth_gradient
+from locality.attribution.smoothgrad import smooth_gradient
 from locality.boundary import check_search
 from locality.model_calls import Bounds, Model
 

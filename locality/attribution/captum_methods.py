@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from locality.attribution.captum_style import Inputs, as_given, one_tensor
+from locality.attribution.captum_convention import Inputs, as_given, one_tensor
 from locality.attribution.preparation import UNIT, Target, class_indices, evaluation, opened
 from locality.boundary.foolbox_attacks import own_randomness
 from locality.model_calls import Bounds, Model, image_seeds, model_dtype

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from locality.attribution import SM, method
-from locality.attribution.captum_backend import DEFAULTS, captum_names, patches
+from locality.attribution.captum_methods import DEFAULTS, captum_names, patches
 from locality.zoo.load import load_model
 
 FITTED = {"KernelShap", "Lime"}  # with scikit-learn

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from locality.attribution.agi import adversarial_gradient_integration
 from locality.attribution.baselines import Baseline, baseline_images
-from locality.attribution.boundary_based import (
+from locality.attribution.boundary_gradients import (
     OnMissing,
     Points,
     SearchName,
@@ -21,9 +21,9 @@ from locality.attribution.boundary_based import (
     defined_rows,
     spread,
 )
-from locality.attribution.integrated import integrate, path_points, uses_end
+from locality.attribution.integrated_gradients import integrate, path_points, uses_end
 from locality.attribution.preparation import UNIT, Target, class_indices, evaluation, opened, warn_of_zeros
-from locality.attribution.smooth import smooth_gradient
+from locality.attribution.smoothgrad import smooth_gradient
 from locality.boundary import check_search, search_options
 from locality.model_calls import Bounds, Calls, Model
 from locality.types import PathMaps

@@ -10,7 +10,7 @@ from captum.attr import GradientAttribution  # type: ignore[import-untyped]
 from captum.log import log_usage  # type: ignore[import-untyped]
 from torch import Tensor
 
-from locality.attribution.integrated import SignedPath
+from locality.attribution.integrated_gradients import SignedPath
 from locality.attribution.preparation import UNIT
 from locality.model_calls import Bounds, Model
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from locality.attribution import integrated_gradients
 from locality.attribution.baselines import baseline_images
-from locality.attribution.integrated import RULES, path_points
+from locality.attribution.integrated_gradients import RULES, path_points
 from locality.model_calls import calling
 
 
