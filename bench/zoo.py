@@ -14,12 +14,12 @@ from pathlib import Path
 import pandas as pd
 
 from locality.progress import progress
-from locality.robustness.accuracy import wilson_interval
+from locality.robustness.robust_accuracy_result import wilson_interval
 from locality.runner.results import Results
 from locality.runner.run import run_suite
 from locality.runner.store import read_results
 from locality.runner.suite import read_suite
-from locality.scores.statistics import summary
+from locality.statistics import summary
 
 
 def share(name: str, values: pd.Series) -> dict[str, float]:

@@ -21,9 +21,9 @@ from matplotlib.patches import Rectangle
 from torch import Tensor, nn
 
 from locality import BIG, SM, load_dataset
-from locality.scores.blind_maps import centred_gaussian_maps, uniform_maps
-from locality.scores.localisation import localisation_scores
 from locality.scores.locality import map_scores
+from locality.scores.model_free_maps import centred_gaussian_maps, uniform_maps
+from locality.scores.peer_scores import localisation_scores
 
 COUNT = 100  # images behind every number
 SHOWN = 3  # the one that is drawn

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from locality.data.preprocess import flip as flip
     from locality.data.preprocess import resize as resize
     from locality.report.explanation import explain_image as explain_image
-    from locality.robustness.era import robust_accuracy as robust_accuracy
+    from locality.robustness.robust_accuracy import robust_accuracy as robust_accuracy
     from locality.runner.evaluate import evaluate as evaluate
     from locality.scores.faithfulness import faithfulness as faithfulness
+    from locality.scores.layer_randomisation import sanity_check as sanity_check
     from locality.scores.locality import lift as lift
     from locality.scores.locality import locality_curve as locality_curve
     from locality.scores.locality import locality_scores as locality_scores
-    from locality.scores.sanity import sanity_check as sanity_check
     from locality.scores.similarity import similarity as similarity
     from locality.types import Batch as Batch
     from locality.types import Boundary as Boundary
@@ -70,9 +70,9 @@ _HOMES = {
     "locality_curve": "locality.scores.locality",
     "lift": "locality.scores.locality",
     "faithfulness": "locality.scores.faithfulness",
-    "sanity_check": "locality.scores.sanity",
+    "sanity_check": "locality.scores.layer_randomisation",
     "similarity": "locality.scores.similarity",
-    "robust_accuracy": "locality.robustness.era",
+    "robust_accuracy": "locality.robustness.robust_accuracy",
     "explain_image": "locality.report.explanation",
     "box_mask": "locality.data.boxes",
     "box_share": "locality.data.boxes",

@@ -10,13 +10,14 @@ import locality
 PACKAGE = Path(locality.__file__).parent
 ORDER = [
     {"torchvision_shim", "cheaper_layers", "kept_memory"},
-    {"types", "model_calls", "download", "cache", "shipped", "imagenet_classes", "progress"},
+    {"types", "model_calls", "download", "cache", "shipped", "imagenet_classes", "progress", "statistics"},
     {"data", "zoo"},
     {"boundary"},
     {"attribution"},
-    {"robustness"},
+    {"robustness", "certified", "curvature"},
     {"scores"},
-    {"training", "runner"},
+    {"training", "results"},
+    {"runner"},
     {"report"},
     {"cli"},
     {"__main__"},

@@ -26,8 +26,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from locality.scores.localisation import localisation_scores
 from locality.scores.locality import locality_curve, map_scores
+from locality.scores.peer_scores import localisation_scores
 
 REPEATS = 5
 # Quantus' metrics, with the options that make them what their papers say, and our names for them.

@@ -15,7 +15,7 @@ from locality.cli.printing import print_table, say
 from locality.cli.warnings_as_lines import warnings_as_lines
 
 if TYPE_CHECKING:
-    from locality.scores.statistics import Paired
+    from locality.statistics import Paired
     from locality.zoo.pixel_model import PixelModel
 
 

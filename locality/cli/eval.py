@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from locality.runner.summary import ModelSummary
-    from locality.scores.statistics import Summary
+    from locality.statistics import Summary
 
     Scores: TypeAlias = dict[str, dict[str, Summary]]  # method ↦ score ↦ summary
 

@@ -15,7 +15,7 @@ from locality.cli.printing import print_table, say
 from locality.cli.warnings_as_lines import warnings_as_lines
 
 if TYPE_CHECKING:
-    from locality.robustness.accuracy import RobustAccuracy
+    from locality.robustness.robust_accuracy_result import RobustAccuracy
 
 SIGN = {"linf": "ℓ∞", "l2": "ℓ2"}
 
@@ -48,7 +48,7 @@ def robust(
     options.check_folder(out)
     with warnings_as_lines():
         from locality.progress import progress
-        from locality.robustness.era import check_request, robust_accuracy
+        from locality.robustness.robust_accuracy import check_request, robust_accuracy
         from locality.zoo.state_dict import weights_hash
 
         check_request(norm, epsilon, attack, batch_size)

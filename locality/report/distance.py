@@ -41,7 +41,7 @@ from locality.report.palette import (
 from locality.report.scatter import METHOD_TITLES, TITLES
 from locality.report.table_formats import signed_text
 from locality.runner.results import Results
-from locality.scores.statistics import correlation
+from locality.statistics import correlation
 
 HEIGHT = 2.9  # inches
 QUARTERS = "quarters of its images"  # in the legend

@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from locality.robustness.accuracy import wilson_interval
+from locality.robustness.robust_accuracy_result import wilson_interval
 from locality.runner.results import Results
 from locality.runner.summary import SCORES
-from locality.scores.statistics import BLOCK, CONFIDENCE, RESAMPLES
+from locality.statistics import BLOCK, CONFIDENCE, RESAMPLES
 
 Kind = Literal["standard", "robust", "random", "unknown"]
 TRAININGS = {"at": "AT", "fast_at": "fast AT", "trades": "TRADES"}

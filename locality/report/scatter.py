@@ -40,7 +40,7 @@ from locality.report.palette import (
 )
 from locality.report.table_formats import signed_text
 from locality.runner.results import Results
-from locality.scores.statistics import correlation
+from locality.statistics import correlation
 
 TITLES = {"f1": "F1", "precision": "precision", "recall": "recall", "lift": "lift"}
 METHOD_TITLES = {"SM": "Saliency Map", "IG": "Integrated Gradient", "BIG": "Boundary-based IG", "BSM": "Boundary-based SM"}

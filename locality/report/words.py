@@ -21,7 +21,7 @@ from locality.report.measures import (
 from locality.report.table_formats import signed_text
 from locality.report.twins import changes
 from locality.runner.results import Results, unfinished
-from locality.scores.statistics import correlation
+from locality.statistics import correlation
 
 SURE = 0.05  # p below which a trend is called one
 NAMED = 3  # models named in a sentence

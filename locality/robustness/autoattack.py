@@ -19,7 +19,7 @@ from torch import Tensor
 from locality.boundary.bisect import rows
 from locality.boundary.foolbox_attacks import FoolboxBridge
 from locality.model_calls import Calls
-from locality.robustness.attacks import Loss, Norm, pgd
+from locality.robustness.pgd import Loss, Norm, pgd
 
 Note = Callable[[str], None]  # takes a sentence to warn of and to remember
 Holds = Callable[[Tensor], Tensor]  # N predictions ↦ N bool: those that leave the image unbroken

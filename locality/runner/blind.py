@@ -7,9 +7,9 @@ import torch
 from locality.data.dataset import ImageDataset
 from locality.runner.evaluate import Settings, default_batch_size
 from locality.runner.summary import SCORES
-from locality.scores.blind_maps import BLIND_MAPS
 from locality.scores.locality import map_scores
-from locality.scores.statistics import Summary, summary
+from locality.scores.model_free_maps import BLIND_MAPS
+from locality.statistics import Summary, summary
 
 
 def blind_summaries(data: ImageDataset, settings: Settings) -> dict[str, dict[str, Summary]]:

@@ -18,9 +18,9 @@ from locality.boundary import SEARCHES, find_boundary
 from locality.data.dataset import ImageDataset, stack
 from locality.model_calls import calling, model_device
 from locality.progress import progress as progress_bar
-from locality.robustness.outcome import correct
-from locality.scores.features import Channels
+from locality.robustness.attack_batches import correct
 from locality.scores.locality import map_scores
+from locality.scores.map_features import Channels
 from locality.types import Batch, Boundary, ModelSpec, PathMaps
 
 Progress = Callable[[int, int | None], None]

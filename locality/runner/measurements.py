@@ -19,7 +19,7 @@ from locality.boundary import find_boundary
 from locality.data.dataset import ImageDataset
 from locality.imagenet_classes import class_word
 from locality.model_calls import model_device
-from locality.robustness.era import robust_accuracy
+from locality.robustness.robust_accuracy import robust_accuracy
 from locality.runner.chosen_images import some_images
 from locality.runner.evaluate import Explained, Settings, explain, rows_of
 from locality.runner.plan import Part
@@ -32,7 +32,7 @@ from locality.runner.results import (
 )
 from locality.runner.suite import Suite, search_function
 from locality.scores.faithfulness import faithfulness
-from locality.scores.sanity import REFERENCE, sanity_check
+from locality.scores.layer_randomisation import REFERENCE, sanity_check
 from locality.scores.similarity import boundary_similarity
 from locality.types import Batch, PathMaps
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from locality.robustness.batch_store import model_fingerprint
+from locality.robustness.attack_cache import model_fingerprint
 from locality.runner.results import MODEL_COLUMNS
 from locality.runner.suite import ModelChoice, Suite
 from locality.runner.suite_parts import trained

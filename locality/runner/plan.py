@@ -16,7 +16,7 @@ from locality.runner.chosen_images import block_hash, chosen_images, forget_imag
 from locality.runner.model_table import PlannedModel, described, loaded, with_twins
 from locality.runner.provenance import PACKAGES
 from locality.runner.suite import ModelChoice, Suite, SuiteError, option_problems
-from locality.scores.sanity import REFERENCE
+from locality.scores.layer_randomisation import REFERENCE
 from locality.zoo.load import load_model
 
 Kind = Literal["locality", "robust", "faithfulness", "sanity", "searches", "gallery"]

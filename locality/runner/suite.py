@@ -14,7 +14,7 @@ from locality.attribution import method
 from locality.boundary import SEARCHES
 from locality.boundary.foolbox_attacks import foolbox_search
 from locality.data.dataset import SOURCES
-from locality.robustness.era import check_request
+from locality.robustness.robust_accuracy import check_request
 from locality.runner.evaluate import Settings
 from locality.runner.suite_parts import DataChoice as DataChoice
 from locality.runner.suite_parts import ModelChoice as ModelChoice

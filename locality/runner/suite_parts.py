@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from locality.robustness.accuracy import Attack
-from locality.robustness.attacks import Norm
+from locality.robustness.pgd import Norm
+from locality.robustness.robust_accuracy_result import Attack
 from locality.runner.evaluate import METHODS, Settings
-from locality.scores.features import Channels
+from locality.scores.map_features import Channels
 from locality.types import Region
 from locality.zoo.catalog import entries
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from locality.scores.statistics import Paired, Summary, paired, summary
+from locality.statistics import Paired, Summary, paired, summary
 
 SCORES = ("precision", "recall", "f1", "lift")
 

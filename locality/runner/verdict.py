@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from locality.scores.statistics import Paired
+from locality.statistics import Paired
 
 
 def verdict(first: str, second: str, method: str, f1: Paired, lift: Paired) -> str:

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from locality.scores.features import Channels, Features, over_maps
+from locality.scores.map_features import Channels, Features, over_maps
 from locality.types import LocalityScores
 
 QUANTILES = tuple(step / 20 for step in range(20))

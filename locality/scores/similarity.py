@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from locality.scores.statistics import RESAMPLES, Summary, summary
+from locality.statistics import RESAMPLES, Summary, summary
 from locality.types import PathMaps
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from locality.robustness.attacks import Norm, direction, project
+from locality.robustness.pgd import Norm, direction, project
 
 
 def perturbed(

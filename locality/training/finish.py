@@ -14,7 +14,7 @@ from torch import Tensor
 
 from locality.data.dataset import load_dataset
 from locality.download import file_hash
-from locality.robustness.attacks import pgd
+from locality.robustness.pgd import pgd
 from locality.training.loop import Trained, new_model
 from locality.training.recipe import Recipe
 from locality.zoo.cards import Card, write_card

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from locality.data.dataset import ImageDataset, load_dataset
-from locality.robustness.attacks import random_points
+from locality.robustness.pgd import random_points
 from locality.torchvision_shim import import_torchvision
 from locality.training.attack import perturbed
 from locality.training.images import BatchKeys, TrainingImages, together

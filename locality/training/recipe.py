@@ -110,7 +110,7 @@ def read_recipe(path: str | Path) -> Recipe:
 
 def check_recipe(recipe: Recipe) -> None:
     """Raise if the recipe cannot be run as it is."""
-    from locality.robustness.attacks import check_budget
+    from locality.robustness.pgd import check_budget
     from locality.training.losses import LOSSES, REGULARISERS
     from locality.zoo.nets import NETS
 

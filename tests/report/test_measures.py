@@ -23,9 +23,9 @@ from locality.report.measures import (
     uniform_scores,
     usual_budget,
 )
-from locality.robustness.accuracy import Attack
+from locality.robustness.robust_accuracy_result import Attack
 from locality.scores.locality import map_scores
-from locality.scores.statistics import summary
+from locality.statistics import summary
 
 
 def test_measures_are_those_of_summary() -> None:

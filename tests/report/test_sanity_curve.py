@@ -7,7 +7,7 @@ from report.made_up_results import STEPS, nothing_measured, small_results
 
 from locality.report.measures import NotMeasuredError
 from locality.report.sanity_curve import sanity_figure
-from locality.scores.statistics import summary
+from locality.statistics import summary
 
 
 def test_curves_are_the_means_over_images_with_their_intervals() -> None:

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from locality.boundary.foolbox_attacks import FoolboxBridge
 from locality.model_calls import calling
-from locality.robustness.attacks import Loss, Norm, pgd
 from locality.robustness.autoattack import SUITES, ZERO_GRADIENTS, Threat, _attack, attacked, attacks_of, check_sizes
+from locality.robustness.pgd import Loss, Norm, pgd
 
 SETTINGS = {
     "apgd-ce": ("n_restarts", "n_iter", "eot_iter", "thr_decr", "use_largereps"),

@@ -5,7 +5,7 @@ import pytest
 
 from locality.runner.summary import as_json, compared, model_summary
 from locality.runner.verdict import verdict
-from locality.scores.statistics import Paired
+from locality.statistics import Paired
 
 
 def rows(f1: list[float], method: str = "SM") -> pd.DataFrame:

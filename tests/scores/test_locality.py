@@ -13,9 +13,9 @@ from hypothesis.extra.numpy import arrays
 from torch import Tensor
 
 from locality import Box, box_mask, load_dataset
-from locality.scores import features
-from locality.scores.features import Channels
+from locality.scores import map_features
 from locality.scores.locality import lift, locality_curve, locality_scores, map_scores
+from locality.scores.map_features import Channels
 from locality.types import LocalityScores
 
 # 10 inside the left half, of which −2 − 1 are negative; 5 outside, of which −3 is negative.
@@ -94,10 +94,10 @@ def test_images_do_not_see_each_other_and_chunks_do_not_show(monkeypatch: pytest
     maps, masks = random_case(9, 0)
     maps[4, 0, 0, 0] = torch.nan
     whole = map_scores(maps, masks)
-    monkeypatch.setitem(features.CHUNK_FEATURES, "cpu", 2 * maps[0].numel())
+    monkeypatch.setitem(map_features.CHUNK_FEATURES, "cpu", 2 * maps[0].numel())
     seen: list[int] = []
-    make = features.Features
-    monkeypatch.setattr(features, "Features", lambda part, inside: (seen.append(len(part)), make(part, inside))[1])
+    make = map_features.Features
+    monkeypatch.setattr(map_features, "Features", lambda part, inside: (seen.append(len(part)), make(part, inside))[1])
     for name, values in vars(map_scores(maps, masks)).items():
         assert torch.equal(values.nan_to_num(-9), getattr(whole, name).nan_to_num(-9))
     assert seen == [2, 2, 2, 2, 1]

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from locality.robustness.attacks import random_points
+from locality.robustness.pgd import random_points
 from locality.training.attack import perturbed
 
 

@@ -13,8 +13,8 @@ import pytest
 import torch
 from scipy import stats
 
-import locality.scores.statistics as statistics
-from locality.scores.statistics import (
+import locality.statistics as statistics
+from locality.statistics import (
     class_summaries,
     correlation,
     mean_interval,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
-from locality.robustness.attacks import Norm
-from locality.robustness.outcome import HELD
+from locality.robustness.attack_batches import HELD
+from locality.robustness.pgd import Norm
 
 if TYPE_CHECKING:
     import pandas as pd

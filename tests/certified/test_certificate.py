@@ -9,7 +9,7 @@ from known_models import linear_model
 from scipy.stats import binomtest
 from torch import Tensor
 
-from locality.robustness.certificate import certify, clopper_pearson_lower, votes
+from locality.certified.certificate import certify, clopper_pearson_lower, votes
 
 
 def phi(values: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy.stats import binomtest
 
-from locality.robustness.accuracy import RobustAccuracy, wilson_interval
+from locality.robustness.robust_accuracy_result import RobustAccuracy, wilson_interval
 
 
 @pytest.mark.parametrize(("successes", "trials"), [(0, 5), (5, 5), (1, 7), (431, 500), (0, 1), (999, 1000)])

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from locality.scores.features import Channels, Features, over_maps
+from locality.scores.map_features import Channels, Features, over_maps
 
 
 def pointing_game(maps: Tensor, masks: Tensor, tolerance: float = 0.0, channels: Channels = "all") -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from locality.model_calls import image_seeds
-from locality.scores.features import region_share
+from locality.scores.map_features import region_share
 from locality.types import LocalityScores
 
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from locality.attribution.preparation import UNIT, opened
+from locality.certified.smoothing import check_noise, draws
 from locality.model_calls import Bounds, Calls, Model, image_seeds
-from locality.robustness.smoothing import check_noise, draws
 
 Progress = Callable[[int, int], None]
 ABSTAINED = -1

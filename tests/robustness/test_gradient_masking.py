@@ -6,9 +6,9 @@ from known_models import linear_model, small_network
 from torch import Tensor, nn
 
 from locality.model_calls import Model, calling
-from locality.robustness.attacks import Norm
 from locality.robustness.autoattack import Threat
-from locality.robustness.examination import PROBABILITIES, examine, square_sentence
+from locality.robustness.gradient_masking import PROBABILITIES, examine, square_sentence
+from locality.robustness.pgd import Norm
 
 
 def examined(model: Model, images: Tensor, norm: Norm = "linf", epsilon: float = 8 / 255) -> tuple[str, ...]:

@@ -13,9 +13,9 @@ from known_models import linear_model, small_network
 from torch import Tensor, nn
 
 from locality import load_dataset
-from locality.robustness import outcome
+from locality.robustness import attack_batches
 from locality.robustness.autoattack import Threat
-from locality.robustness.era import robust_accuracy
+from locality.robustness.robust_accuracy import robust_accuracy
 from locality.types import Batch
 
 
@@ -86,13 +86,13 @@ def test_wrong_and_unknown_images_are_not_attacked(case: Case, monkeypatch: pyte
     labels[0] = (labels[0] + 1) % 5
     labels[1] = -1
     seen: list[int] = []
-    original = outcome.attacked
+    original = attack_batches.attacked
 
     def counted(calls: Any, name: str, images: Tensor, *rest: Any) -> Tensor:
         seen.append(len(images))
         return original(calls, name, images, *rest)
 
-    monkeypatch.setattr(outcome, "attacked", counted)
+    monkeypatch.setattr(attack_batches, "attacked", counted)
     result = robust_accuracy(case.model, case.images, labels, epsilon=1e-4, attack="pgd20")
     assert seen == [8]
     assert result.clean.tolist() == [False, False] + [True] * 8
@@ -116,7 +116,7 @@ def test_later_attacks_see_what_is_left(case: Case, monkeypatch: pytest.MonkeyPa
             points[0] = others[1] + 2.0  # not a pixel
         return points
 
-    monkeypatch.setattr(outcome, "attacked", scripted)
+    monkeypatch.setattr(attack_batches, "attacked", scripted)
     far = float((others - images).abs().amax()) + 0.1
     result = robust_accuracy(case.model, images, labels, epsilon=min(far, 1.0))
     assert seen == [("apgd-ce", 4), ("apgd-dlr", 2)]
@@ -196,13 +196,13 @@ def test_nothing_of_the_caller_changes() -> None:
 def attacks_run(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of images of every attack that really ran."""
     seen: list[int] = []
-    original = outcome.attacked
+    original = attack_batches.attacked
 
     def counted(calls: Any, name: str, images: Tensor, *rest: Any) -> Tensor:
         seen.append(len(images))
         return original(calls, name, images, *rest)
 
-    monkeypatch.setattr(outcome, "attacked", counted)
+    monkeypatch.setattr(attack_batches, "attacked", counted)
     return seen
 
 
@@ -335,7 +335,7 @@ def test_square_breaking_more_is_a_doubt(case: Case, monkeypatch: pytest.MonkeyP
     def scripted(calls: Any, name: str, images: Tensor, labels: Tensor, threat: Threat, note: Any, holds: Any) -> Tensor:
         return other.expand_as(images) if name == "square" else images
 
-    monkeypatch.setattr(outcome, "attacked", scripted)
+    monkeypatch.setattr(attack_batches, "attacked", scripted)
     with pytest.warns(UserWarning, match="the Square attack, which needs no gradients, broke 1 of 1 images"):
         result = robust_accuracy(case.model, case.images[:1], case.labels[:1], epsilon=1.0, attack="standard")
     assert result.broken["square"] == 1
@@ -345,7 +345,7 @@ def test_too_large_a_batch_says_so(case: Case, monkeypatch: pytest.MonkeyPatch) 
     def full(*_: Any) -> Tensor:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 byte")
 
-    monkeypatch.setattr(outcome, "attacked", full)
+    monkeypatch.setattr(attack_batches, "attacked", full)
     with pytest.raises(ValueError, match="`batch_size` must fit into memory, got 7: pass a smaller one"):
         robust_accuracy(case.model, case.images, case.labels, epsilon=1e-3, batch_size=7)
 

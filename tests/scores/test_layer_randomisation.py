@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from locality.attribution import METHODS, saliency_map
-from locality.scores.sanity import layers_from_top, randomised_copy, sanity_check
+from locality.scores.layer_randomisation import layers_from_top, randomised_copy, sanity_check
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_batchnorm_statistics_are_those_of_the_reference(images: Tensor) -> None
 
 
 def test_a_large_reference_is_thinned_whatever_its_order(images: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("locality.scores.sanity.REFERENCE", 4)
+    monkeypatch.setattr("locality.scores.layer_randomisation.REFERENCE", 4)
     model = network()
     layers = layers_from_top(model, images)
     reference = torch.rand(20, 3, 8, 8, generator=torch.Generator().manual_seed(7))

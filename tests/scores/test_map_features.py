@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from locality.scores.features import check_maps, region_share
+from locality.scores.map_features import check_maps, region_share
 
 MAPS, MASKS = torch.zeros(2, 3, 4, 5), torch.zeros(2, 1, 4, 5, dtype=torch.bool)
 

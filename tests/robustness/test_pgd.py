@@ -12,7 +12,7 @@ from torch import Tensor
 from locality.boundary.bisect import margin
 from locality.boundary.foolbox_attacks import load_foolbox
 from locality.model_calls import calling, image_seeds
-from locality.robustness.attacks import Loss, Norm, pgd, project, random_points
+from locality.robustness.pgd import Loss, Norm, pgd, project, random_points
 
 
 def crosses(model: Any, points: Tensor, labels: Tensor) -> list[bool]:

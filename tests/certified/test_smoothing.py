@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from locality import SM, find_boundary
 from locality.attribution.smoothgrad import smooth_gradient
-from locality.model_calls import calling
-from locality.robustness.smoothing import (
+from locality.certified.smoothing import (
     SmoothedModel,
     smoothed_relu_bound,
     smoothed_relu_saliency,
     smoothed_saliency,
 )
+from locality.model_calls import calling
 
 SHAPE = (1, 3, 4)
 WEIGHTS = torch.randn(3, 12, generator=torch.Generator().manual_seed(5))

@@ -10,7 +10,7 @@ import torch
 from known_models import small_network
 from torch import Tensor, nn
 
-from locality.robustness.batch_store import BatchStore, batch_name, model_fingerprint
+from locality.robustness.attack_cache import BatchStore, batch_name, model_fingerprint
 
 
 def test_the_fingerprint_sees_weights_buffers_settings_and_code() -> None:

@@ -16,8 +16,9 @@ from scipy.ndimage import distance_transform_edt
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
-from locality.scores import features
-from locality.scores.localisation import (
+from locality.scores import map_features
+from locality.scores.locality import locality_scores
+from locality.scores.peer_scores import (
     LOCALISATION_SCORES,
     attribution_localisation,
     energy_pointing_game,
@@ -30,7 +31,6 @@ from locality.scores.localisation import (
     roc_auc,
     top_k_intersection,
 )
-from locality.scores.locality import locality_scores
 from locality.torchvision_shim import import_torchvision
 
 WHOLE_NUMBERS = st.integers(-3, 9).map(float)  # ties are frequent
@@ -245,7 +245,7 @@ def test_all_at_once_are_the_same_one_by_one(monkeypatch: pytest.MonkeyPatch) ->
         assert values.dtype == torch.float32, name
         assert values.shape == (5,), name
         assert torch.equal(values, LOCALISATION_SCORES[name](maps, masks, **options.get(name, {}))), name
-    monkeypatch.setitem(features.CHUNK_FEATURES, "cpu", 2 * maps[0].numel())
+    monkeypatch.setitem(map_features.CHUNK_FEATURES, "cpu", 2 * maps[0].numel())
     for name, values in localisation_scores(maps, masks, tolerance=2, k=50, quantile=0.9).items():
         assert torch.equal(values, together[name]), name
 

@@ -9,8 +9,8 @@ import torch
 from scipy.special import erf
 
 from locality import load_dataset
-from locality.scores.blind_maps import BLIND_MAPS, centred_gaussian_maps, random_maps, uniform_maps, uniform_scores
 from locality.scores.locality import locality_scores, map_scores
+from locality.scores.model_free_maps import BLIND_MAPS, centred_gaussian_maps, random_maps, uniform_maps, uniform_scores
 
 
 def test_the_closed_form_of_the_uniform_map() -> None:

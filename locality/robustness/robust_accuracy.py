@@ -17,12 +17,12 @@ from torch import Tensor, nn
 
 from locality import __version__
 from locality.model_calls import Calls, Model, calling, check_labels
-from locality.robustness.accuracy import Attack, RobustAccuracy
-from locality.robustness.attacks import Norm, check_budget
+from locality.robustness.attack_batches import HELD, Outcome, attack_part, correct, parts, predicted
+from locality.robustness.attack_cache import BatchStore, batch_name, model_fingerprint
 from locality.robustness.autoattack import SUITES, Threat, attacks_of, check_sizes
-from locality.robustness.batch_store import BatchStore, batch_name, model_fingerprint
-from locality.robustness.examination import PROBABILITIES, examine, square_sentence
-from locality.robustness.outcome import HELD, Outcome, attack_part, correct, parts, predicted
+from locality.robustness.gradient_masking import PROBABILITIES, examine, square_sentence
+from locality.robustness.pgd import Norm, check_budget
+from locality.robustness.robust_accuracy_result import Attack, RobustAccuracy
 
 if TYPE_CHECKING:
     from locality.data.dataset import ImageDataset

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from locality.boundary.bisect import rows
 from locality.model_calls import Calls, image_seeds
-from locality.robustness.attacks import Norm, cross_entropy, margin_loss, project
 from locality.robustness.autoattack import Threat
+from locality.robustness.pgd import Norm, cross_entropy, margin_loss, project
 
 # AutoAttack's own limits: the change of logits over their length, and the share of images that only Square breaks.
 UNSTEADY = 1e-4

@@ -1,0 +1,1 @@
+"""Decisions that provably cannot change within a radius: certificates and the networks that give them."""

@@ -1,0 +1,1 @@
+"""Curvature of the loss: Hessian traces and the weight-curvature index."""
