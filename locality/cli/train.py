@@ -26,7 +26,7 @@ def train(
     import torch
 
     from locality.progress import progress
-    from locality.training.finish import write_model
+    from locality.training.export import write_model
     from locality.training.loop import train as train_recipe
     from locality.training.recipe import read_recipe
 

@@ -21,12 +21,12 @@ from torch.utils.data import DataLoader
 from locality.data.dataset import ImageDataset, load_dataset
 from locality.robustness.pgd import random_points
 from locality.torchvision_shim import import_torchvision
-from locality.training.attack import perturbed
-from locality.training.images import BatchKeys, TrainingImages, together
+from locality.training.batches import BatchKeys, TrainingImages, together
+from locality.training.inner_attack import perturbed
 from locality.training.losses import LOSSES, REGULARISERS, Objective, TrainingBatch
 from locality.training.recipe import LossPart, OptimizerPart, Recipe, check_recipe, check_shift
-from locality.training.schedule import growing, one_cycle
-from locality.training.state import Log, RunState, read_state, write_state
+from locality.training.run_state import Log, RunState, read_state, write_state
+from locality.training.schedules import growing, one_cycle
 from locality.types import ModelSpec
 from locality.zoo.load import load_model
 from locality.zoo.nets import NETS

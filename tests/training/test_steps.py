@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from locality.data.dataset import load_dataset
 from locality.data.sources import shapes
 from locality.training import loop
-from locality.training.images import TrainingImages
+from locality.training.batches import TrainingImages
 from locality.training.loop import new_model, train
 from locality.training.losses import Outcome, TrainingBatch, logit_squeezing
 from locality.training.recipe import AugmentationPart, DataPart, LossPart, OptimizerPart, Recipe
-from locality.training.state import RunState
+from locality.training.run_state import RunState
 
 # Two steps an epoch.
 PLAIN = Recipe(

@@ -1,7 +1,7 @@
 import torch
 
 from locality.data.dataset import load_dataset
-from locality.training.images import BatchKeys, TrainingImages, augmented, image_seed, together
+from locality.training.batches import BatchKeys, TrainingImages, augmented, image_seed, together
 from locality.training.recipe import AugmentationPart
 
 

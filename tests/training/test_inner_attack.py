@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from locality.robustness.pgd import random_points
-from locality.training.attack import perturbed
+from locality.training.inner_attack import perturbed
 
 
 class Linear(nn.Module):

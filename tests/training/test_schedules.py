@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from locality.training.schedule import growing, one_cycle
+from locality.training.schedules import growing, one_cycle
 
 
 @pytest.mark.parametrize("steps", [7, 40, 333])
