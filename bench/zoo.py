@@ -18,7 +18,7 @@ from locality.robustness.robust_accuracy_result import wilson_interval
 from locality.runner.results import Results
 from locality.runner.run import run_suite
 from locality.runner.store import read_results
-from locality.runner.suite import read_suite
+from locality.runner.suite_file import read_suite
 from locality.statistics import summary
 
 

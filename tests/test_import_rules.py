@@ -10,7 +10,7 @@ import locality
 PACKAGE = Path(locality.__file__).parent
 ORDER = [
     {"torchvision_shim", "cheaper_layers", "kept_memory"},
-    {"types", "model_calls", "download", "cache", "shipped", "imagenet_classes", "progress", "statistics"},
+    {"types", "model_calls", "download", "cache", "shipped", "imagenet_classes", "progress", "statistics", "toml_settings"},
     {"data", "zoo"},
     {"boundary"},
     {"attribution"},

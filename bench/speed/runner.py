@@ -33,7 +33,7 @@ from locality.runner.evaluate import explain, rows_of
 from locality.runner.plan import Plan, images_of, make_plan
 from locality.runner.run import Machine, run_suite
 from locality.runner.store import Store
-from locality.runner.suite import DataChoice, ModelChoice, Suite
+from locality.runner.suite_file import DataChoice, ModelChoice, Suite
 from locality.runner.unit import measure
 from locality.zoo.load import load_model
 

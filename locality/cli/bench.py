@@ -15,10 +15,10 @@ from locality.cli.warnings_as_lines import warnings_as_lines
 if TYPE_CHECKING:
     import pandas as pd
 
-    from locality.runner.estimate import Estimate
+    from locality.runner.dry_run import Estimate
     from locality.runner.plan import Plan, Unit
     from locality.runner.run import Machine, Outcome
-    from locality.runner.suite import SuiteError
+    from locality.runner.suite_file import SuiteError
 
 SHOWN_FAULTS = 20
 SHOWN_IDS = 3  # of one fault
@@ -46,7 +46,7 @@ def bench(
         from locality.progress import progress
         from locality.runner.plan import make_plan
         from locality.runner.run import machine_here, run_suite
-        from locality.runner.suite import SuiteError, draft_suite, with_images
+        from locality.runner.suite_file import SuiteError, draft_suite, with_images
 
         machine = machine_here(engine, processes, threads, device, address, gpus)
         try:
@@ -112,7 +112,7 @@ def _some_ids(ids: str) -> str:
 
 def _print_estimate(plan: Plan, machine: Machine, folder: Path) -> None:
     from locality.progress import progress
-    from locality.runner.estimate import estimate
+    from locality.runner.dry_run import estimate
     from locality.runner.store import Store
 
     store = Store(folder)
@@ -165,7 +165,7 @@ def _print_parts(plan: Plan, found: Estimate) -> None:
 
 def _print_methods(plan: Plan, found: Estimate) -> None:
     """Gradients of each method on its own, and what they save by sharing the image's and the boundary's."""
-    from locality.runner.estimate import METHOD_WORK, OTHER_METHOD_WORK, method_work
+    from locality.runner.dry_run import METHOD_WORK, OTHER_METHOD_WORK, method_work
 
     methods = plan.suite.methods
     images = sum(len(unit) for unit in found.left if unit.part == "locality")

@@ -20,7 +20,6 @@ from locality.data.dataset import ImageDataset
 from locality.imagenet_classes import class_word
 from locality.model_calls import model_device
 from locality.robustness.robust_accuracy import robust_accuracy
-from locality.runner.chosen_images import some_images
 from locality.runner.evaluate import Explained, Settings, explain, rows_of
 from locality.runner.plan import Part
 from locality.runner.results import (
@@ -30,7 +29,8 @@ from locality.runner.results import (
     SEARCH_COLUMNS,
     SIMILARITY_COLUMNS,
 )
-from locality.runner.suite import Suite, search_function
+from locality.runner.suite_file import Suite, search_function
+from locality.runner.suite_images import some_images
 from locality.scores.faithfulness import faithfulness
 from locality.scores.layer_randomisation import REFERENCE, sanity_check
 from locality.scores.similarity import boundary_similarity

@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 from locality.data.dataset import ImageDataset
 from locality.data.defaults import default_data
-from locality.runner.chosen_images import block_hash, chosen_images, forget_images, opened_source, told_before, unit_size
-from locality.runner.model_table import PlannedModel, described, loaded, with_twins
 from locality.runner.provenance import PACKAGES
-from locality.runner.suite import ModelChoice, Suite, SuiteError, option_problems
+from locality.runner.suite_file import ModelChoice, Suite, SuiteError, option_problems
+from locality.runner.suite_images import block_hash, chosen_images, forget_images, opened_source, told_before, unit_size
+from locality.runner.suite_models import PlannedModel, described, loaded, with_twins
 from locality.scores.layer_randomisation import REFERENCE
 from locality.zoo.load import load_model
 

@@ -10,11 +10,11 @@ from typing import Literal
 
 import pandas as pd
 
-from locality.runner.local import available_devices, checked_devices, run_locally
+from locality.runner.local_engine import available_devices, checked_devices, run_locally
 from locality.runner.plan import Plan, Task, make_plan
 from locality.runner.ray_engine import run_on_ray
 from locality.runner.store import Store
-from locality.runner.suite import Suite
+from locality.runner.suite_file import Suite
 from locality.runner.unit import Measured
 
 Engine = Literal["local", "ray"]

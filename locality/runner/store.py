@@ -22,9 +22,9 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
-from locality.runner.model_table import model_rows
 from locality.runner.plan import Plan, Task
 from locality.runner.results import TABLES, GalleryImage, Results
+from locality.runner.suite_models import model_rows
 from locality.runner.table_files import (
     STORED,
     arrow_table,

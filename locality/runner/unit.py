@@ -14,10 +14,10 @@ import torch
 from torch import nn
 
 from locality.data.dataset import stack
-from locality.runner.chosen_images import block_hash
 from locality.runner.measurements import MEASUREMENTS, Subject
-from locality.runner.model_table import loaded
 from locality.runner.plan import Task, images_of, installed_versions
+from locality.runner.suite_images import block_hash
+from locality.runner.suite_models import loaded
 from locality.types import DataError, Sample
 
 Tables = dict[str, pd.DataFrame]

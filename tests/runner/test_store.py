@@ -15,8 +15,8 @@ from locality.runner.plan import Plan, make_plan
 from locality.runner.results import TABLES
 from locality.runner.run import Machine, run_suite
 from locality.runner.store import Store, read_results
-from locality.runner.suite import DataChoice, ModelChoice, Suite
-from locality.runner.suite_parts import FaithfulnessPart, RobustPart, SanityPart, SearchesPart
+from locality.runner.suite import FaithfulnessPart, RobustPart, SanityPart, SearchesPart
+from locality.runner.suite_file import DataChoice, ModelChoice, Suite
 from locality.runner.table_files import write_whole
 from locality.runner.unit import Measured, measure
 from locality.zoo.load import load_model
@@ -107,7 +107,7 @@ def test_what_was_measured_is_what_is_read(tmp_path: Path, plan: Plan, measured:
 
 
 def plan_data(plan: Plan):  # type: ignore[no-untyped-def]
-    from locality.runner.chosen_images import chosen_images
+    from locality.runner.suite_images import chosen_images
 
     return chosen_images(plan.suite.data, "shapes", plan.models[0].spec, None)
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from locality.runner.model_table import model_rows
 from locality.runner.plan import make_plan, parts_of
-from locality.runner.suite import (
+from locality.runner.suite_file import (
     DataChoice,
     Draft,
     ModelChoice,
@@ -18,6 +17,7 @@ from locality.runner.suite import (
     read_suite,
     with_images,
 )
+from locality.runner.suite_models import model_rows
 from locality.shipped import shipped
 from locality.zoo.catalog import entries
 

@@ -14,7 +14,7 @@ import numpy as np
 from locality.data.dataset import ImageDataset, open_source
 from locality.data.roots import Folder
 from locality.data.source import FileReader, Source
-from locality.runner.suite import DataChoice
+from locality.runner.suite_file import DataChoice
 from locality.types import DataError, ModelSpec
 
 UNIT_IMAGES = 64

@@ -12,12 +12,12 @@ import torch
 from locality.attribution import attribute_all
 from locality.boundary import find_boundary
 from locality.data.dataset import stack
-from locality.runner.estimate import Counted, Speed, Work, _makespan, estimate, method_work, nominal_work
+from locality.runner.dry_run import Counted, Speed, Work, _makespan, estimate, method_work, nominal_work
 from locality.runner.measurements import MEASUREMENTS, Subject
 from locality.runner.plan import Unit, images_of, make_plan
 from locality.runner.run import Machine
-from locality.runner.suite import DataChoice, ModelChoice, Suite
-from locality.runner.suite_parts import FaithfulnessPart, RobustPart
+from locality.runner.suite import FaithfulnessPart, RobustPart
+from locality.runner.suite_file import DataChoice, ModelChoice, Suite
 from locality.zoo.load import load_model
 
 OURS = ("SM", "InputXGradient", "IG", "BSM", "BIG", "SmoothGrad")
@@ -101,7 +101,7 @@ def test_a_few_images_are_not_taken_for_a_unit(monkeypatch: pytest.MonkeyPatch) 
             time.sleep(0.02)
             return images.flatten(2).mean(2)
 
-    monkeypatch.setattr("locality.runner.estimate.loaded", functools.cache(lambda model, device: Slow()))
+    monkeypatch.setattr("locality.runner.dry_run.loaded", functools.cache(lambda model, device: Slow()))
     data = DataChoice("shapes", limit=16, options=(("count", 20),))
     plan = make_plan(Suite("cost", (ModelChoice("steady", "suite_models:steady"),), data, ("SM",), search="none", block=16))
     few = estimate(plan, Machine(processes=0), plan.units, 0.005).speeds["steady", "locality"]

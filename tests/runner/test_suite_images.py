@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from locality.data.dataset import load_dataset
-from locality.runner import chosen_images
-from locality.runner.chosen_images import block_hash
+from locality.runner import suite_images
 from locality.runner.plan import make_plan
 from locality.runner.run import Machine, run_suite
 from locality.runner.store import read_results
-from locality.runner.suite import DataChoice, ModelChoice, Suite
+from locality.runner.suite_file import DataChoice, ModelChoice, Suite
+from locality.runner.suite_images import block_hash
 
 Csv = Callable[..., Path]
 Write = Callable[..., str]
@@ -55,10 +55,10 @@ def test_another_time_or_another_folder_is_the_same_block(manifest: Path, tmp_pa
 def test_a_file_is_hashed_once_for_all_models_and_parts(
     manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chosen_images._file_hash.cache_clear()
+    suite_images._file_hash.cache_clear()
     models = (ModelChoice("one", "suite_models:steady"), ModelChoice("two", "suite_models:other"))
     make_plan(Suite("files", models, DataChoice(str(manifest)), ("SM",), search="none", block=2, gallery=3))
-    assert chosen_images._file_hash.cache_info().misses == 3
+    assert suite_images._file_hash.cache_info().misses == 3
 
 
 def test_hashes_that_are_known_and_entries_of_zips_are_not_computed(
@@ -67,7 +67,7 @@ def test_hashes_that_are_known_and_entries_of_zips_are_not_computed(
     def refuse(*_: object) -> str:
         raise AssertionError("a file was hashed")
 
-    monkeypatch.setattr(chosen_images, "_file_hash", refuse)
+    monkeypatch.setattr(suite_images, "_file_hash", refuse)
     known = write_image(tmp_path / "a.png")
     block_hash(load_dataset(write_csv({"sha256": known})), 0, 1)
     with zipfile.ZipFile(tmp_path / "images.zip", "w") as archive:

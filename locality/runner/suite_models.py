@@ -9,8 +9,8 @@ from typing import Any
 
 from locality.robustness.attack_cache import model_fingerprint
 from locality.runner.results import MODEL_COLUMNS
-from locality.runner.suite import ModelChoice, Suite
-from locality.runner.suite_parts import trained
+from locality.runner.suite import trained
+from locality.runner.suite_file import ModelChoice, Suite
 from locality.types import ModelSpec
 from locality.zoo.catalog import entries
 from locality.zoo.load import load_model

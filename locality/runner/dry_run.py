@@ -19,12 +19,12 @@ from torch import Tensor, nn
 
 from locality.data.dataset import ImageDataset, stack
 from locality.model_calls import calling
-from locality.runner.local import default_processes, run_locally
+from locality.runner.local_engine import default_processes, run_locally
 from locality.runner.measurements import COMPARED, MEASUREMENTS, Subject
-from locality.runner.model_table import loaded
 from locality.runner.plan import Part, Plan, Progress, Task, Unit, images_of
 from locality.runner.run import Machine
-from locality.runner.suite import Suite
+from locality.runner.suite_file import Suite
+from locality.runner.suite_models import loaded
 from locality.runner.unit import Measured, sentence, torch_threads, unit_ids
 from locality.types import DataError, Sample
 

@@ -12,7 +12,7 @@ import pytest
 from locality.runner.plan import make_plan
 from locality.runner.ray_engine import run_on_ray
 from locality.runner.run import Machine, run_suite
-from locality.runner.suite import DataChoice, ModelChoice, Suite
+from locality.runner.suite_file import DataChoice, ModelChoice, Suite
 
 PATIENCE = 300  # seconds: this may run beside other work
 

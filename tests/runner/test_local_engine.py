@@ -12,12 +12,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from locality.runner import local
-from locality.runner.local import available_cores, default_processes, run_locally
+from locality.runner import local_engine
+from locality.runner.local_engine import available_cores, default_processes, run_locally
 from locality.runner.plan import make_plan
 from locality.runner.run import Machine, machine_here, run_suite
 from locality.runner.store import read_results
-from locality.runner.suite import DataChoice, ModelChoice, Suite, read_suite
+from locality.runner.suite_file import DataChoice, ModelChoice, Suite, read_suite
 from locality.runner.unit import measure, smaller
 
 TESTS = Path(__file__).parent.parent
@@ -54,7 +54,7 @@ def test_a_unit_whose_process_died_is_cut_into_quarters_then_listed() -> None:
     assert pieces.tables["rows"]["image_id"].tolist() == whole.tables["rows"]["image_id"].tolist()
     assert pieces.tables["rows"]["f1"].tolist() == pytest.approx(whole.tables["rows"]["f1"].tolist(), rel=1e-4)
     assert smaller(quarters) is None
-    ids, problem = local._lost(quarters, "signal 9").faults[0]
+    ids, problem = local_engine._lost(quarters, "signal 9").faults[0]
     assert len(ids.split(", ")) == 8
     assert problem == "its process died twice (signal 9): is there enough memory?"
 
@@ -144,9 +144,9 @@ def test_cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
     for text, expected in (("max 100000", 16), ("400000 100000", 4), ("50000 100000", 1), ("", 16)):
         (tmp_path / "cpu.max").write_text(text)
-        monkeypatch.setattr(local, "CGROUP", tmp_path / "cpu.max")
+        monkeypatch.setattr(local_engine, "CGROUP", tmp_path / "cpu.max")
         assert available_cores() == expected
-    monkeypatch.setattr(local, "CGROUP", tmp_path / "nothing")
+    monkeypatch.setattr(local_engine, "CGROUP", tmp_path / "nothing")
     assert [default_processes(threads) for threads in (1, 3, 32)] == [16, 5, 1]
     assert default_processes(1, ["cuda:0", "cuda:1"]) == 2
     assert default_processes(4, ["cpu"]) == 4
