@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from locality.cli.bench import duration
-from locality.report.table_formats import markdown_text
-from locality.report.tables import TABLES as REPORTED
-from locality.report.words import sentences
+from locality.report.findings import sentences
+from locality.report.tables.build import TABLES as REPORTED
+from locality.report.tables.formats import markdown_text
 from locality.runner.results import Results, of_data
 from locality.runner.store import read_results
 from locality.zoo.cards import shipped_cards

@@ -35,8 +35,8 @@ def figures(
     ] = None,
 ) -> None:
     """Draw the figures of the paper from the results of a benchmark, as PNG and PDF; of several data sets, each its own."""
-    from locality.report.choice import checked_choice
-    from locality.report.figures import draw_figures
+    from locality.report.figures.catalogue import draw_figures
+    from locality.report.figures.options import checked_choice
 
     check_folder(out)
     found = read(results, data)

@@ -18,7 +18,7 @@ def report(
     data: OneData = None,
 ) -> None:
     """Write one HTML file with summary, figures, sortable tables and a gallery; it needs no network."""
-    from locality.report.html import write_report
+    from locality.report.page.html import write_report
 
     check_file(out)
     path = write_report(read(results, data), out)

@@ -14,7 +14,7 @@ from locality.cli.options import method_names as names_between_commas
 from locality.cli.printing import print_table, printable, say
 
 if TYPE_CHECKING:
-    from locality.report.cells import Table
+    from locality.report.tables.table import Table
     from locality.runner.results import Results as Measured
 
 RESULTS_HELP = "The folder that `locality bench` wrote."
@@ -24,7 +24,7 @@ OneData = Annotated[str | None, typer.Option("--data", help="Only what was measu
 
 def read(results: Path, data: str | None) -> Measured:
     """The results behind the two options above; where more are to come, a line on standard error says so."""
-    from locality.report.words import unfinished_sentence
+    from locality.report.findings import unfinished_sentence
     from locality.runner.results import of_data
     from locality.runner.store import read_results
 
@@ -48,8 +48,8 @@ def table(
     data: OneData = None,
 ) -> None:
     """Print the tables of a benchmark: locality of each model and method, robust accuracy, similarity, searches."""
-    from locality.report.table_formats import FORMATS
-    from locality.report.tables import tables
+    from locality.report.tables.build import tables
+    from locality.report.tables.formats import FORMATS
 
     if form not in ("text", *FORMATS):
         raise ValueError(f"`--format` must be text, {', '.join(FORMATS)}, got {form!r}")
@@ -69,7 +69,7 @@ def table(
 
 def _written(found: tuple[Table, ...], forms: list[str], folder: Path) -> list[Path]:
     """Each table in each form, each file whole or not at all."""
-    from locality.report.table_formats import FORMATS
+    from locality.report.tables.formats import FORMATS
     from locality.runner.table_files import write_whole
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ def _written(found: tuple[Table, ...], forms: list[str], folder: Path) -> list[P
 
 def _print(each: Table) -> None:
     """Bold and underlined on a terminal; elsewhere the best is followed by * and what is near it by ~."""
-    from locality.report.table_formats import terminal_rows
+    from locality.report.tables.formats import terminal_rows
 
     terminal = sys.stdout.isatty()
     header, rows = terminal_rows(each, signs=not terminal)

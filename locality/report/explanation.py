@@ -25,9 +25,9 @@ from locality.data.decode import decode_image
 from locality.data.preprocess import fit
 from locality.imagenet_classes import class_word
 from locality.model_calls import calling, check_images, model_device
-from locality.report.heatmaps import Pixels, draw_scale, draw_tile, heat_picture, shared_limit
-from locality.report.palette import BLUE, GREY, INK, STYLE, figure_bytes, plain, write_figure
-from locality.report.table_formats import one_line
+from locality.report.figures.heatmaps import Pixels, draw_scale, draw_tile, heat_picture, shared_limit
+from locality.report.figures.style import BLUE, GREY, INK, STYLE, figure_bytes, plain, write_figure
+from locality.report.tables.formats import one_line
 from locality.types import DataError, ModelSpec, PathMaps, Sample
 
 METHODS = ("SM", "IG", "BIG")

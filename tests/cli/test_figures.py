@@ -41,7 +41,7 @@ def test_the_width_of_a_column(tmp_path: Path) -> None:
 def test_what_is_left_out_is_said_and_what_is_asked_for_must_be_possible(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from locality.report import figures as drawings
+    from locality.report.figures import catalogue as drawings
 
     folder = write_results(nothing_measured(), tmp_path / "results")
     kept = {name: drawing for name, drawing in drawings.FIGURES.items() if name in ("2.4", "3.4")}

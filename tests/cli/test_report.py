@@ -14,7 +14,7 @@ app.command()(report)
 
 
 def test_one_file_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("locality.report.html.SHOWN_FIGURES", ("3.3",))
+    monkeypatch.setattr("locality.report.page.html.SHOWN_FIGURES", ("3.3",))
     folder = write_results(made_up_results(8, 1, MODELS[1:2]), tmp_path / "results")
     out = tmp_path / "new" / "page.html"
     done = CliRunner().invoke(app, [str(folder), "--out", str(out)], catch_exceptions=False)

@@ -13,7 +13,7 @@ from report.made_up_results import nothing_measured, small_results, write_result
 from typer.testing import CliRunner
 
 from locality.cli.table import table
-from locality.report.tables import TABLES
+from locality.report.tables.build import TABLES
 
 app = typer.Typer()
 app.command()(table)
@@ -101,7 +101,7 @@ def test_unfinished_results_are_said_to_be_so_on_standard_error(tmp_path: Path) 
         alone = typer.Typer()
         alone.command()(command)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("locality.report.html.SHOWN_FIGURES", ())
+            patch.setattr("locality.report.page.html.SHOWN_FIGURES", ())
             done = CliRunner().invoke(alone, [str(stopped), *words], catch_exceptions=False)
         assert done.exit_code == 0
         assert done.stderr.startswith("locality: Unfinished: 4 of 15 units ")

@@ -1,0 +1,1 @@
+"""The figures of a benchmark: one file per figure."""

@@ -1,0 +1,109 @@
+"""What the report's gallery shows, as plain values: pictures, boxes, maps and scores of the stored images."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from locality.report.aggregates import USUAL_METHODS, Model, floats, models_of
+from locality.report.figures.heatmaps import FAINT, NEGATIVE, POSITIVE, Map
+from locality.runner.results import GalleryImage, Results
+
+MOST_BYTES = 30_000_000  # of maps in one page: browsers still open it at once
+
+
+def gallery_data(results: Results) -> dict[str, Any] | None:
+    """The gallery for JSON, or None where nothing was stored; of very many images the first that fit."""
+    shown = {name for image in results.gallery for name, _ in image.maps}
+    models = [model for model in models_of(results) if model.name in shown]
+    methods = list(dict.fromkeys(method for image in results.gallery for _, method in image.maps))
+    if not models or not methods:
+        return None
+    scores = _scores(results)
+    images: list[dict[str, Any]] = []
+    size = 0
+    for image in results.gallery:
+        entry = _entry(image, models, methods, scores)
+        size += sum(len(address) for row in entry["maps"] for address in row if address is not None)
+        if images and size > MOST_BYTES:
+            break
+        images.append(entry)
+    return {
+        "images": images,
+        "left_out": len(results.gallery) - len(images),
+        "models": [{"name": model.name, "trained": model.trained, "kind": model.kind} for model in models],
+        "methods": methods,
+        "start": {"models": _first_models(models), "methods": _first_methods(methods)},
+        "positive": list(POSITIVE),
+        "negative": list(NEGATIVE),
+        "faint": FAINT,
+    }
+
+
+def map_picture(values: Map) -> str:
+    """A map from −1 to 1 as a grey PNG: level 128 + 127·sign(v)·√|v|, so that small values keep their detail."""
+    sizes = np.clip(np.nan_to_num(values.astype(np.float64)), -1, 1)
+    levels = np.rint(128 + 127 * np.sign(sizes) * np.sqrt(np.abs(sizes))).astype(np.uint8)
+    return _png(levels)
+
+
+def _entry(
+    image: GalleryImage, models: list[Model], methods: list[str], scores: dict[tuple[str, str, str], tuple[float, float]]
+) -> dict[str, Any]:
+    height, width = image.image.shape[:2]
+    maps: list[list[str | None]] = []
+    numbers: list[list[list[float | None] | None]] = []
+    for model in models:
+        own = [image.maps.get((model.name, method)) for method in methods]
+        maps.append([None if one is None or np.isnan(one.astype(np.float32)).all() else map_picture(one) for one in own])
+        found = [scores.get((model.name, image.image_id, method)) for method in methods]
+        numbers.append([None if pair is None else [_number(value) for value in pair] for pair in found])
+    return {
+        "id": image.image_id,
+        "label": image.label,
+        "width": width,
+        "height": height,
+        "boxes": [list(map(float, box)) for box in image.boxes],
+        "picture": _png(image.image),
+        "maps": maps,
+        "scores": numbers,
+        "predictions": [image.predictions.get(model.name) for model in models],
+    }
+
+
+def _scores(results: Results) -> dict[tuple[str, str, str], tuple[float, float]]:
+    """F1 and lift of the gallery's images by (model, image, method)."""
+    shown = results.rows[results.rows["image_id"].isin([image.image_id for image in results.gallery])]
+    keys = zip(shown["model"], shown["image_id"], shown["method"], strict=True)
+    pairs = zip(floats(shown["f1"]).tolist(), floats(shown["lift"]).tolist(), strict=True)
+    return dict(zip(keys, pairs, strict=True))
+
+
+def _first_models(models: list[Model]) -> list[int]:
+    """Those shown at first: a standard model and its robust twin where there is one, else the first two."""
+    names = [model.name for model in models]
+    for place, model in enumerate(models):
+        if model.kind == "robust" and model.twin in names:
+            return [names.index(model.twin), place]
+    return list(range(min(2, len(models))))
+
+
+def _first_methods(methods: list[str]) -> list[int]:
+    usual = [place for place, method in enumerate(methods) if method in USUAL_METHODS]
+    return usual or list(range(min(3, len(methods))))
+
+
+def _png(pixels: NDArray[np.uint8]) -> str:
+    buffer = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(pixels)).save(buffer, "PNG", optimize=True)
+    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else round(value, 4)

@@ -1,0 +1,199 @@
+"""The report: one HTML file with everything in it, which needs no network and runs no script but its own.
+
+Names and paths come from strangers. In the page they are escaped text or JSON; the script writes them with `textContent`
+only. The policy in the page's head allows the one script and the one style sheet by their hashes, pictures inside the file,
+and nothing else: even a name that slipped through could not run.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from locality import __version__
+from locality.report.aggregates import NotMeasuredError
+from locality.report.figures.catalogue import FIGURES
+from locality.report.figures.options import Choice, by_data
+from locality.report.figures.style import figure_bytes
+from locality.report.findings import sentences
+from locality.report.page.gallery import gallery_data
+from locality.report.tables.build import tables
+from locality.report.tables.table import Cell, Column, Table
+from locality.runner.results import Results
+from locality.runner.table_files import write_whole
+
+SHOWN_FIGURES = ("3.4", "3.5", "3.2", "distance", "2.4", "3.3", "B.1", "B.2")
+PIXELS = 140  # an inch of a figure
+LONG = 24  # letters of a field that may be broken into lines
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page."""
+
+    name: str
+    title: str
+    content: str
+
+
+def write_report(results: Results, path: Path) -> Path:
+    """Write the page to `path`, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    page = report_page(results)
+    write_whole(path, lambda unfinished: unfinished.write_text(page, encoding="utf-8"))
+    return path
+
+
+def report_page(results: Results) -> str:
+    """The whole page.
+
+    >>> from locality.runner.results import TABLES, empty_table
+    >>> page = report_page(Results("<b>", *(empty_table(name) for name in TABLES)))
+    >>> "<h1>&lt;b&gt;</h1>" in page, "<b>" in page
+    (True, False)
+    """
+    gallery = gallery_data(results)
+    sections = [
+        Section("summary", "Summary", _list(sentences(results))),
+        Section("figures", "Figures", "".join(_figures(results))),
+        Section("gallery", "Gallery", _gallery(gallery)),
+        Section("tables", "Tables", "".join(_table(table) for table in tables(results))),
+        Section("provenance", "Where the numbers come from", _provenance(results)),
+    ]
+    shown = [section for section in sections if section.content]
+    style, script = (
+        files("locality.report.page").joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js")
+    )
+    page = Template(files("locality.report.page").joinpath("page.html").read_text(encoding="utf-8"))
+    return page.substitute(
+        policy=_policy(style, script),
+        title=escape(results.name),
+        style=style,
+        script=script,
+        navigation=" ".join(f'<a href="#{section.name}">{escape(section.title)}</a>' for section in shown),
+        sections="\n".join(
+            f'<section id="{section.name}">\n<h2>{escape(section.title)}</h2>\n{section.content}\n</section>'
+            for section in shown
+        ),
+        version=escape(__version__),
+        data=json_in_html(gallery),
+    )
+
+
+def json_in_html(value: Any) -> str:
+    r"""JSON that cannot end the script element it stands in.
+
+    >>> json_in_html("</script><!--&")
+    '"\\u003c/script\\u003e\\u003c!--\\u0026"'
+    """
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _policy(style: str, script: str) -> str:
+    """What the page may do, as a Content-Security-Policy."""
+    rules = {
+        "default-src": "'none'",
+        "img-src": "data:",
+        "style-src": _digest(style),
+        "script-src": _digest(script),
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+    return "; ".join(f"{name} {rule}" for name, rule in rules.items())
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _list(lines: Sequence[str]) -> str:
+    return f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>"
+
+
+def _figures(results: Results) -> list[str]:
+    """Those that can be drawn, of each data set under its name where there are several."""
+    parts = by_data(results)
+    found = []
+    for data, part in parts.items():
+        drawn = [figure for name in SHOWN_FIGURES for figure in _figure(part, name, data)]
+        found += [f"<h3>{escape(data)}</h3>"] if drawn and len(parts) > 1 else []
+        found += drawn
+    return found
+
+
+def _figure(results: Results, name: str, data: str) -> list[str]:
+    drawing = FIGURES[name]
+    try:
+        figure = drawing.draw(results, Choice(), "page")
+    except NotMeasuredError:
+        return []
+    picture = base64.b64encode(figure_bytes(figure, "svg")).decode()
+    number = f"Figure {name}. " if name[-1].isdigit() else ""
+    words = f"<strong>{escape(number + drawing.title)}.</strong> {escape(drawing.caption(figure, data))}"
+    # Letters of all figures are of one size: a figure of half the width is half as wide here, too.
+    width = round(PIXELS * float(figure.get_size_inches()[0]))
+    image = f'<img src="data:image/svg+xml;base64,{picture}" width="{width}" alt="{escape(drawing.title)}">'
+    return [f"<figure>{image}<figcaption>{words}</figcaption></figure>"]
+
+
+def _table(table: Table) -> str:
+    head = "".join(_head(column) for column in table.columns)
+    body = "".join(
+        f"<tr>{''.join(_cell(cell, column) for cell, column in zip(row, table.columns, strict=True))}</tr>\n"
+        for row in table.rows
+    )
+    notes = "".join(f'<p class="note">{escape(note)}</p>' for note in table.notes)
+    return (
+        f'<h3 id="table-{escape(table.name)}">{escape(table.title)}</h3>\n'
+        '<div><p class="hint" aria-hidden="true">More columns on the right: scroll →</p><div class="wide" tabindex="0">'
+        f'<table class="sortable" aria-labelledby="table-{escape(table.name)}"><thead><tr>{head}</tr></thead>\n'
+        f"<tbody>\n{body}</tbody></table></div></div>\n{notes}\n"
+    )
+
+
+def _head(column: Column) -> str:
+    kind = "text" if column.form == "text" else "number"
+    return f'<th scope="col" class="{kind}" data-form="{kind}"><button type="button">{escape(column.title)}</button></th>'
+
+
+def _cell(cell: Cell, column: Column) -> str:
+    kinds = [kind for kind in ("text" if column.form == "text" else "", cell.mark) if kind]
+    kinds += ["long"] if column.form == "text" and len(cell.text) > LONG else []
+    look = f' class="{" ".join(kinds)}"' if kinds else ""
+    value = "" if cell.value is None else f' data-value="{cell.value!r}"'
+    return f"<td{look}{value}>{escape(cell.text)}</td>"
+
+
+def _gallery(gallery: dict[str, Any] | None) -> str:
+    if gallery is None:
+        return ""
+    left_out = gallery["left_out"]
+    note = f'<p class="note">{left_out:,} more images were stored; this file shows the first.</p>' if left_out else ""
+    return (
+        '<p class="note">Pick an image (mouse, or arrow keys in the list), models and methods. Red speaks for the predicted '
+        "class, blue against it; the box is what a person marked. One colour scale a row.</p>"
+        f'{note}<div class="gallery"><ul id="pictures" class="pictures" role="listbox" aria-label="Images"></ul><div>'
+        '<div class="choices"><fieldset id="models"><legend>Models</legend></fieldset>'
+        '<fieldset id="methods"><legend>Methods</legend></fieldset>'
+        '<fieldset><legend>Full colour</legend><label>above <input type="range" id="contrast" min="90" max="100" step="0.5" '
+        'value="99.5"><output for="contrast">99.5 %</output> of a row\'s values</label></fieldset></div>'
+        '<p class="scale">against <canvas id="scale" width="176" height="12" role="img" '
+        'aria-label="Colour scale from blue, against, to red, for"></canvas> for the class</p>'
+        '<p id="shown" class="note" role="status" aria-live="polite"></p><div id="sheet" class="sheet"></div></div></div>'
+    )
+
+
+def _provenance(results: Results) -> str:
+    if not results.provenance:
+        return ""
+    text = json.dumps(results.provenance, ensure_ascii=False, indent=2, default=str, sort_keys=True)
+    return f"<details><summary>Versions, weights, data and settings</summary><pre>{escape(text)}</pre></details>"

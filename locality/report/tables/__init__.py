@@ -1,0 +1,1 @@
+"""Tables of a benchmark: what they hold, and how they are written."""

@@ -1,0 +1,207 @@
+"""All figures by number, and the scripts that draw one each."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from numpy.typing import NDArray
+from PIL import Image
+from report.made_up_results import MODELS, made_up_results, nothing_measured, small_results
+
+from locality.report.aggregates import Budget, NotMeasuredError
+from locality.report.figures import catalogue, scatter
+from locality.report.figures.catalogue import FIGURES, draw_figures
+from locality.report.figures.options import Choice, by_data, checked_choice, named_budget
+from locality.report.figures.style import COLUMN_WIDTH, STYLE, write_figure
+from locality.runner.results import Results
+
+FROM_RESULTS = [name for name in FIGURES if name != "2.3"]  # the other one computes its own network
+
+
+def other_results() -> Results:
+    """The same models, images and axes as those of `small_results`, with other numbers inside their range."""
+    results = small_results()
+
+    def moved(table: pd.DataFrame, *columns: str) -> pd.DataFrame:
+        # Between the old value and the column's middle: the outermost values, which set the limits, are kept.
+        values = {}
+        for column in columns:
+            old = table[column].astype(float)
+            inner = (old > old.min()) & (old < old.max())
+            values[column] = old.where(~inner, (old + old.median()) / 2)
+        return table.assign(**values)
+
+    gallery = tuple(replace(image, maps={key: -values for key, values in image.maps.items()}) for image in results.gallery)
+    return replace(
+        results,
+        rows=moved(results.rows, "f1", "precision", "recall"),
+        sanity=moved(results.sanity, "spearman"),
+        gallery=gallery,
+    )
+
+
+@pytest.mark.slow
+def test_every_figure_is_drawn_from_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(STYLE, "savefig.dpi", 90)  # quicker
+    pictures = []
+    for name, results in (("one", small_results()), ("other", other_results())):
+        drawn = draw_figures(results, tmp_path / name, FROM_RESULTS, ("png",))
+        assert list(drawn.files) == FROM_RESULTS
+        assert drawn.left_out == {}
+        pictures.append([inside(path) for [path] in drawn.files.values()])
+    for name, one, other in zip(FROM_RESULTS, *pictures, strict=True):
+        assert one.shape == other.shape, name
+        # What is inside the panels follows the numbers; titles, axes and legends, which are the same, do not count.
+        assert (one != other).any(2).mean() > 0.002, name
+
+
+def inside(path: Path) -> NDArray[np.uint8]:
+    """The middle of a picture: no labels and no legend."""
+    with Image.open(path) as picture:
+        pixels = np.asarray(picture.convert("RGB"))
+    height, width = pixels.shape[:2]
+    assert width >= 3.2 * 90
+    return pixels[height // 5 : height // 2, width // 8 :]
+
+
+def test_a_picture_without_data_would_be_noticed(tmp_path: Path) -> None:
+    figure = Figure(figsize=(6.8, 2.9), layout="constrained")
+    for panel in figure.subplots(1, 3):
+        panel.set(title="Saliency Map", xlabel="accuracy", ylabel="locality")
+    one, other = (inside(write_figure(figure, tmp_path, name, ("png",))[0]) for name in ("one", "other"))
+    assert not (one != other).any()
+
+
+@pytest.mark.slow
+def test_figures_for_a_column_keep_their_letters_inside_and_large_enough() -> None:
+    for name, drawing in FIGURES.items():
+        figure = drawing.draw(small_results(), Choice(), "column")
+        assert figure.get_size_inches()[0] == COLUMN_WIDTH, name
+        assert 1 < figure.get_size_inches()[1] < 9.8, name  # of a page
+        with mpl.rc_context(STYLE):
+            figure.draw_without_rendering()
+            bounds = figure.get_tightbbox(FigureCanvasAgg(figure).get_renderer())
+            written = [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
+        width, height = figure.get_size_inches()
+        assert bounds.x0 > -0.02, name
+        assert bounds.y0 > -0.02, name
+        assert bounds.x1 < width + 0.02, name
+        assert bounds.y1 < height + 0.02, name
+        assert min(text.get_fontsize() for text in written) >= 6.5, name
+    with pytest.raises(ValueError, match="`width` must be page or column, got 'wide'"):
+        draw_figures(small_results(), Path("nowhere"), width="wide")  # type: ignore[arg-type]
+
+
+def two_data_sets() -> Results:
+    """Half of the models on other data, where every score is lower."""
+    results = small_results()
+    others = [name for name in results.models["model"] if "vgg" in name]
+    models = results.models.assign(data=["shapes" if name in others else "tiny" for name in results.models["model"]])
+    return replace(results, models=models)
+
+
+def names_of(figure: Figure) -> set[str]:
+    """The families in the legend."""
+    return {text.get_text() for text in figure.legends[0].get_texts()} & {"VGG", "ResNet"}
+
+
+def test_no_figure_mixes_data_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[set[str]] = []
+
+    def seen(figure: Figure, folder: Path, name: str, forms: Sequence[str]) -> list[Path]:
+        shown.append(names_of(figure))
+        return [folder / name]
+
+    monkeypatch.setattr(catalogue, "write_figure", seen)
+    drawn = draw_figures(two_data_sets(), tmp_path, ["3.4", "3.2"])
+    assert [path.name for paths in drawn.files.values() for path in paths] == [
+        *("fig3_4_shapes", "fig3_2_shapes"),
+        *("fig3_4_tiny", "fig3_2_tiny"),
+    ]
+    assert list(drawn.files) == ["3.4 on shapes", "3.2 on shapes", "3.4 on tiny", "3.2 on tiny"]
+    assert shown == [{"VGG"}, {"VGG"}, {"ResNet"}, {"ResNet"}]
+    # One data set alone needs no name in its file's.
+    assert list(draw_figures(by_data(two_data_sets())["tiny"], tmp_path, ["3.4"]).files.values()) == [[tmp_path / "fig3_4"]]
+
+
+def test_one_data_set_of_several_is_enough_for_what_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogue, "write_figure", lambda figure, folder, name, forms: [folder / name])
+    results = two_data_sets()
+    results = replace(results, sanity=results.sanity[results.sanity["model"] == "tiny_vgg"])
+    drawn = draw_figures(results, tmp_path, ["2.4"])
+    assert list(drawn.files) == ["2.4 on shapes"]
+    assert drawn.left_out == {"2.4 on tiny": "the sanity check was not run"}
+
+
+def test_captions_name_the_data_and_only_what_is_drawn() -> None:
+    def caption(name: str, results: Results) -> str:
+        [(data, part)] = by_data(results).items()
+        return FIGURES[name].caption(FIGURES[name].draw(part, Choice(), "page"), data)
+
+    everything = caption("3.4", small_results())
+    for words in ("Thin arrows", "The dark arrow", "Dashed: ", "Standard models", "Robust models", "ρ is Spearman's"):
+        assert words in everything
+    assert everything.endswith("Data: tiny-imagenet.")
+    plain = made_up_results(12, 0, tuple(model for model in MODELS if model.name in ("tiny_vgg", "tiny_resnet")))
+    little = caption("3.4", plain)
+    for words in ("arrow", "Dashed", "Robust models", "ρ"):
+        assert words not in little
+    assert "Standard models" in little
+    alone = FIGURES["3.4"].draw(small_results(), Choice(("SM",)), "page")
+    assert "own scale" in everything
+    assert "own scale" not in FIGURES["3.4"].caption(alone)
+    assert "Dashed" in caption("3.2", small_results())
+    assert "Dashed" not in caption("3.2", plain)
+    assert "quarters" in caption("distance", small_results())
+    assert "quarters" not in caption("distance", made_up_results(6, 0))
+    assert "Data" not in FIGURES["2.3"].caption(Figure(), "shapes")
+
+
+def test_methods_score_and_attack_are_chosen() -> None:
+    results = small_results()
+    weaker = results.robust.assign(epsilon=1 / 255, robust=results.robust["clean"])
+    both = replace(results, robust=pd.concat([results.robust, weaker]))
+    choice = checked_choice(both, ["BIG"], "lift", "linf 1/255")
+    figure = FIGURES["3.4"].draw(both, choice, "page")
+    assert [panel.get_title() for panel in figure.axes] == [scatter.METHOD_TITLES["BIG"]]
+    assert figure.axes[0].get_ylabel() == "locality (lift)"
+    assert "1/255" in figure.axes[0].get_xlabel()
+    assert FIGURES["B.1"].draw(both, choice, "page").axes[0].get_ylabel() == "locality (precision)"
+    for given, problem in [
+        ({"methods": ["AGI"]}, "`methods` must be among SM, IG, BIG, got AGI"),
+        ({"score": "f2"}, "`score` must be one of f1, precision, recall, lift, got 'f2'"),
+        ({"attack": "linf"}, "`attack` must name one of: linf 1/255 autoattack; linf 4/255 autoattack, got 'linf'"),
+        ({"attack": "linf 2/0"}, "`attack` must name one of"),
+        ({"attack": ""}, "`attack` must name one of"),
+    ]:
+        with pytest.raises(ValueError, match=problem):
+            checked_choice(both, **given)  # type: ignore[arg-type]
+
+
+def test_a_budget_is_named_in_any_order() -> None:
+    known = [Budget("paper", "linf", 8 / 255), Budget("pgd20", "linf", 8 / 255), Budget("paper", "l2", 0.5)]
+    assert named_budget(known, "paper linf 8/255") == known[0]
+    assert named_budget(known, "ℓ∞ 8/255, PGD-20") == known[1]
+    assert named_budget(known, "l2") == known[2]
+    assert named_budget(known, "0.5") == known[2]
+
+
+def test_what_cannot_be_drawn_is_left_out_with_its_reason(tmp_path: Path) -> None:
+    several = {name: drawing for name, drawing in catalogue.FIGURES.items() if name != "2.3"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(catalogue, "FIGURES", several)
+        drawn = draw_figures(nothing_measured(), tmp_path)
+    assert drawn.files == {}
+    assert drawn.left_out["3.4"] == "accuracy under attack was not measured"
+    assert list(drawn.left_out) == list(several)
+    with pytest.raises(NotMeasuredError, match=r"Figure 3\.4 cannot be drawn from nothing: accuracy under attack"):
+        draw_figures(nothing_measured(), tmp_path, ["3.4"])
+    with pytest.raises(ValueError, match=r"`which` must name figures among 2\.3, .*, got 9\.9"):
+        draw_figures(nothing_measured(), tmp_path, ["9.9"])
