@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from locality.data.preprocess import fit as fit
     from locality.data.preprocess import flip as flip
     from locality.data.preprocess import resize as resize
+    from locality.errors import DataError as DataError
+    from locality.errors import Fault as Fault
     from locality.report.explanation import explain_image as explain_image
     from locality.robustness.robust_accuracy import robust_accuracy as robust_accuracy
     from locality.runner.evaluate import evaluate as evaluate
@@ -41,8 +43,6 @@ if TYPE_CHECKING:
     from locality.types import Batch as Batch
     from locality.types import Boundary as Boundary
     from locality.types import Box as Box
-    from locality.types import DataError as DataError
-    from locality.types import Fault as Fault
     from locality.types import LocalityScores as LocalityScores
     from locality.types import ModelSpec as ModelSpec
     from locality.types import PathMaps as PathMaps
@@ -86,8 +86,8 @@ _HOMES = {
     "Batch": "locality.types",
     "Boundary": "locality.types",
     "Box": "locality.types",
-    "DataError": "locality.types",
-    "Fault": "locality.types",
+    "DataError": "locality.errors",
+    "Fault": "locality.errors",
     "LocalityScores": "locality.types",
     "ModelSpec": "locality.types",
     "PathMaps": "locality.types",

@@ -6,7 +6,6 @@ The bytes go to `NAME.part`, what a resume needs to `NAME.part.json`; `NAME` app
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import http.client
 import io
 import itertools
@@ -22,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
+
+from locality.files import file_hash
 
 try:
     import fcntl
@@ -117,19 +118,6 @@ def download(
     if fault := _fault(job, job.path):
         raise DownloadError(f"`{job.path}` {fault}: delete the file and try again")
     return job.path
-
-
-def file_hash(path: str | Path, algorithm: str = "sha256") -> str:
-    """The hash of a file in hexadecimal, read in pieces.
-
-    >>> file_hash(os.devnull)[:16]
-    'e3b0c44298fc1c14'
-    """
-    digest = hashlib.new(algorithm, usedforsecurity=False)
-    with open(path, "rb") as file:
-        while block := file.read(BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 @contextlib.contextmanager

@@ -8,7 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+Progress = Callable[[int, int | None], None]  # (done, total); total is None where it is not known
 SECONDS_BETWEEN_LINES = 10.0
+
+
+def no_progress(done: int, total: int | None) -> None:
+    """Report to nobody: what `progress` is where the caller asks for none."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +26,7 @@ class Report:
 
 
 @contextmanager
-def progress(title: str, unit: str = "images") -> Iterator[Callable[[int, int | None], None]]:
+def progress(title: str, unit: str = "images") -> Iterator[Progress]:
     """Gives a function to call with (done, total)."""
     if sys.stderr.isatty():
         with _bar(title, unit) as report:
@@ -31,19 +36,19 @@ def progress(title: str, unit: str = "images") -> Iterator[Callable[[int, int | 
 
 
 @contextmanager
-def _bar(title: str, unit: str) -> Iterator[Callable[[int, int | None], None]]:
+def _bar(title: str, unit: str) -> Iterator[Progress]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
         DownloadColumn,
         MofNCompleteColumn,
-        Progress,
         ProgressColumn,
         Task,
         TextColumn,
         TimeRemainingColumn,
         TransferSpeedColumn,
     )
+    from rich.progress import Progress as Bar
     from rich.text import Text
 
     reports: list[Report] = []  # the first and the last
@@ -59,7 +64,7 @@ def _bar(title: str, unit: str) -> Iterator[Callable[[int, int | None], None]]:
         if unit == "bytes"
         else [MofNCompleteColumn(), TextColumn(unit), Pace()]
     )
-    with Progress(TextColumn("{task.description}"), BarColumn(20), *counts, console=Console(stderr=True)) as bar:
+    with Bar(TextColumn("{task.description}"), BarColumn(20), *counts, console=Console(stderr=True)) as bar:
         task = bar.add_task(title, total=None)
 
         def report(done: int, total: int | None) -> None:
@@ -69,7 +74,7 @@ def _bar(title: str, unit: str) -> Iterator[Callable[[int, int | None], None]]:
         yield report
 
 
-def _lines(title: str, unit: str) -> Callable[[int, int | None], None]:
+def _lines(title: str, unit: str) -> Progress:
     first: Report | None = None
     last = time.monotonic()
 

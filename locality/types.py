@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 Interpolation = Literal["bilinear", "bicubic"]
 Region = Literal["box", "object"]
+Norm = Literal["l2", "linf"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,34 +141,3 @@ class LocalityScores:
     precision: Tensor  # N
     recall: Tensor  # N
     f1: Tensor  # N
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """One thing that is wrong with a data set: where, of which image, and what to do about it."""
-
-    file: str
-    row: int | None  # line of `file`, counted from 1, the header included; None where there are no rows
-    image: str  # the image's id, or "" where none can be named
-    kind: str  # one of a few words, for counting: "missing file", "bad box", …
-    problem: str
-
-    def __str__(self) -> str:
-        place = self.file if self.row is None else f"{self.file}, row {self.row}"
-        return f"{place}: {self.problem}"
-
-
-class DataError(ValueError):
-    """Data that cannot be used as it is; `faults` lists every reason."""
-
-    def __init__(self, message: str, faults: tuple[Fault, ...] = ()) -> None:
-        super().__init__(message)
-        self.faults = faults
-
-    @classmethod
-    def of(cls, faults: list[Fault] | tuple[Fault, ...]) -> DataError:
-        more = f" (and {len(faults) - 1:,} more; `locality data check` lists them all)" if len(faults) > 1 else ""
-        return cls(f"{faults[0]}{more}", tuple(faults))
-
-    def __reduce__(self) -> tuple[type[DataError], tuple[str, tuple[Fault, ...]]]:
-        return type(self), (str(self), self.faults)  # errors cross process borders in data loaders

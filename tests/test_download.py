@@ -22,7 +22,8 @@ import pytest
 from scripted_server import BODY, Answer, Server, running_server
 
 from locality import download as download_module
-from locality.download import DownloadError, _Answers, download, file_hash
+from locality.download import DownloadError, _Answers, download
+from locality.files import file_hash
 
 ROOT = Path(__file__).resolve().parents[1]
 OTHER = random.Random(1).randbytes(300_000)

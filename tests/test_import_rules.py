@@ -9,8 +9,11 @@ import locality
 
 PACKAGE = Path(locality.__file__).parent
 ORDER = [
-    {"torchvision_shim", "cheaper_layers", "kept_memory"},
-    {"types", "model_calls", "download", "cache", "shipped", "imagenet_classes", "progress", "statistics", "toml_settings"},
+    {"errors", "torchvision_shim"},
+    {"types", "progress"},
+    {"files", "statistics", "toml_settings", "imagenet_classes"},
+    {"download"},
+    {"model_calls", "perturbation"},
     {"data", "zoo"},
     {"boundary"},
     {"attribution"},

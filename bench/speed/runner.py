@@ -26,9 +26,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 
-from locality.boundary.foolbox_attacks import load_foolbox
 from locality.boundary.pgd_cw import EPSILONS
 from locality.data.dataset import load_dataset
+from locality.model_calls.third_party import load_foolbox
 from locality.runner.evaluate import explain, rows_of
 from locality.runner.plan import Plan, images_of, make_plan
 from locality.runner.run import Machine, run_suite

@@ -22,10 +22,11 @@ from locality.attribution.boundary_gradients import (
     spread,
 )
 from locality.attribution.integrated_gradients import integrate, path_points, uses_end
-from locality.attribution.preparation import UNIT, Target, class_indices, evaluation, opened, warn_of_zeros
 from locality.attribution.smoothgrad import smooth_gradient
 from locality.boundary import check_search, search_options
-from locality.model_calls import Bounds, Calls, Model
+from locality.model_calls import Calls, Model
+from locality.model_calls.checks import Bounds
+from locality.model_calls.targets import UNIT, Target, class_indices, evaluation, opened, warn_of_zeros
 from locality.types import PathMaps
 
 Found = dict[str, PathMaps | Tensor]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from locality.model_calls import Bounds
+from locality.model_calls.checks import Bounds
 
 Baseline = str | float | Tensor
 NAMES = ("black", "white", "mean", "blur")

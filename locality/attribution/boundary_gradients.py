@@ -10,9 +10,10 @@ from torch import Tensor
 
 from locality.attribution.integrated_gradients import Points as PathPoints
 from locality.attribution.integrated_gradients import SignedPath, integrate, path_points, uses_end
-from locality.attribution.preparation import UNIT, Evaluation, Target, class_indices, evaluation, opened, warn_of_zeros
 from locality.boundary import find_boundary
-from locality.model_calls import Bounds, Calls, Model, warn_caller
+from locality.model_calls import Calls, Model, warn_caller
+from locality.model_calls.checks import Bounds
+from locality.model_calls.targets import UNIT, Evaluation, Target, class_indices, evaluation, opened, warn_of_zeros
 from locality.types import Boundary, PathMaps
 
 OnMissing = Literal["nan", "last"]

@@ -29,11 +29,12 @@ from locality.attribution.captum_convention import (
     one_tensor,
 )
 from locality.attribution.integrated_gradients import signed_integrated_gradients
-from locality.attribution.preparation import UNIT, Target
 from locality.attribution.saliency import input_x_gradient, saliency_map
 from locality.attribution.smoothgrad import smooth_gradient
 from locality.boundary import check_search
-from locality.model_calls import Bounds, Model
+from locality.model_calls import Model
+from locality.model_calls.checks import Bounds
+from locality.model_calls.targets import UNIT, Target
 
 
 class SM(PixelAttribution):

@@ -11,8 +11,9 @@ from captum.log import log_usage  # type: ignore[import-untyped]
 from torch import Tensor
 
 from locality.attribution.integrated_gradients import SignedPath
-from locality.attribution.preparation import UNIT
-from locality.model_calls import Bounds, Model
+from locality.model_calls import Model
+from locality.model_calls.checks import Bounds
+from locality.model_calls.targets import UNIT
 
 Inputs = Tensor | tuple[Tensor]  # given back in the same form
 WithDelta = Inputs | tuple[Inputs, Tensor]

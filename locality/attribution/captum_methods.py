@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from locality.attribution.captum_convention import Inputs, as_given, one_tensor
-from locality.attribution.preparation import UNIT, Target, class_indices, evaluation, opened
-from locality.boundary.foolbox_attacks import own_randomness
-from locality.model_calls import Bounds, Model, image_seeds, model_dtype
+from locality.model_calls import Model, model_dtype
+from locality.model_calls.checks import Bounds
+from locality.model_calls.randomness import image_seeds, own_randomness
+from locality.model_calls.targets import UNIT, Target, class_indices, evaluation, opened
 
 Arguments = Callable[[Tensor], dict[str, Any]]  # images ↦ keyword arguments of `attribute`
 

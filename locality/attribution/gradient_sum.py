@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from locality.attribution.preparation import class_logit
 from locality.model_calls import Calls
+from locality.model_calls.targets import class_logit
 
 Places = Callable[[Tensor, Tensor], Tensor]  # image numbers, sample numbers ↦ points
 

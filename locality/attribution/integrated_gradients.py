@@ -11,8 +11,9 @@ from torch import Tensor
 
 from locality.attribution.baselines import Baseline, baseline_images
 from locality.attribution.gradient_sum import gradient_sum
-from locality.attribution.preparation import UNIT, Evaluation, Target, class_indices, evaluation, opened, warn_of_zeros
-from locality.model_calls import Bounds, Calls, Model
+from locality.model_calls import Calls, Model
+from locality.model_calls.checks import Bounds
+from locality.model_calls.targets import UNIT, Evaluation, Target, class_indices, evaluation, opened, warn_of_zeros
 from locality.types import PathMaps
 
 Points = tuple[Tensor, Tensor]  # where on the path, from 0 (baseline) to 1 (image), and with which weight

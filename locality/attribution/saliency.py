@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from locality.attribution.preparation import UNIT, Target, class_indices, evaluation, opened, warn_of_zeros
-from locality.model_calls import Bounds, Calls, Model
+from locality.model_calls import Calls, Model
+from locality.model_calls.checks import Bounds
+from locality.model_calls.targets import UNIT, Target, class_indices, evaluation, opened, warn_of_zeros
 
 
 def saliency_map(

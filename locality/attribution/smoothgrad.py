@@ -6,8 +6,10 @@ import torch
 from torch import Tensor
 
 from locality.attribution.gradient_sum import gradient_sum
-from locality.attribution.preparation import UNIT, Target, class_indices, evaluation, opened, warn_of_zeros
-from locality.model_calls import Bounds, Calls, Model, image_seeds
+from locality.model_calls import Calls, Model
+from locality.model_calls.checks import Bounds
+from locality.model_calls.randomness import image_seeds
+from locality.model_calls.targets import UNIT, Target, class_indices, evaluation, opened, warn_of_zeros
 
 
 def smooth_gradient(

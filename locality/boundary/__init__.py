@@ -23,17 +23,20 @@ import torch
 from torch import Tensor
 
 from locality.boundary.autopgd import autopgd_search
-from locality.boundary.bisect import bisect, margin
+from locality.boundary.bisect import bisect
 from locality.boundary.fast import fast_search
 from locality.boundary.foolbox_attacks import foolbox_search
 from locality.boundary.pgd_cw import paper_search
-from locality.boundary.tangent import POOR, cosine_to_normal, offset_length
+from locality.boundary.tangent import POOR, cosine_to_normal
 from locality.boundary.thorough import thorough_search
-from locality.model_calls import Bounds, Calls, Model, calling, check_images, check_labels, check_target, image_seeds
+from locality.model_calls import Calls, Model, calling
+from locality.model_calls.checks import Bounds, check_images, check_labels, check_target
+from locality.model_calls.randomness import image_seeds
+from locality.perturbation import length, margin
+from locality.progress import Progress
 from locality.types import Boundary
 
 Norm = Literal["l2", "linf"]
-Progress = Callable[[int, int], None]
 # Where a model rounds so differently from batch to batch that a bisected point turns out to lie on the near side, it is
 # moved back towards the search's own point by these shares of what is left.
 SHARES_BACK = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
@@ -101,7 +104,7 @@ def find_boundary(
             block = images[start : start + BLOCK].detach().to(torch.float32, copy=True)
             given = None if labels is None else labels[start : start + BLOCK].to(images.device)
 
-            def report(done: int, total: int, start: int = start) -> None:
+            def report(done: int, total: int | None, start: int = start) -> None:
                 if progress is not None:
                     progress(start + done, len(images))
 
@@ -147,7 +150,7 @@ def _block(
     if bool((normal.flatten(1).abs().amax(dim=1) == 0)[~found].any()):
         calls.warn("`model` has gradients of exactly 0: its logits do not change around these images, no boundary was found")
     offset = points - images
-    distance = torch.where(found, offset_length(offset, norm), torch.inf)
+    distance = torch.where(found, length(offset, norm), torch.inf)
     optimality = torch.where(found, cosine_to_normal(offset, normal, norm), torch.nan)
     return points, distance, found, labels, crossed_to, optimality
 

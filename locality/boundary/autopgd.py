@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from locality.boundary.bisect import margin, rows
-from locality.boundary.foolbox_attacks import FoolboxBridge, own_randomness
 from locality.boundary.pgd_cw import EPSILONS, check_settings
 from locality.model_calls import Calls
+from locality.model_calls.randomness import own_randomness
+from locality.model_calls.third_party import FoolboxBridge
+from locality.perturbation import margin, per_image
 
 if TYPE_CHECKING:
-    from locality.boundary import Norm, Progress
+    from locality.boundary import Norm
+from locality.progress import Progress
 
 ITERATIONS = 100
 # The DLR loss divides by the difference of the first and the third logit.
@@ -53,7 +55,7 @@ def autopgd_search(
             distance = torch.where(across, (tried - images[left]).flatten(1).norm(dim=1), torch.inf)
             # Without a success yet, the latest iterate stands in.
             better = (distance < closest) | closest.isinf()
-            points[left] = torch.where(rows(better), tried, points[left])
+            points[left] = torch.where(per_image(better), tried, points[left])
             closest = torch.minimum(closest, distance)
         left = left[closest.isinf()]
         if len(left) == 0:
@@ -67,7 +69,7 @@ def _directions(images: Tensor, seeds: list[int]) -> Tensor:
     """A random direction of length 1 for each image, from its seed."""
     drawn = [torch.randn(images.shape[1:], generator=torch.Generator().manual_seed(seed)) for seed in seeds]
     directions = torch.stack(drawn).to(images)
-    return directions / rows(directions.flatten(1).norm(dim=1))
+    return directions / per_image(directions.flatten(1).norm(dim=1))
 
 
 def _apgd(calls: Calls, images: Tensor, labels: Tensor, directions: Tensor, epsilon: float, loss: str) -> Tensor:
@@ -89,6 +91,6 @@ def _apgd(calls: Calls, images: Tensor, labels: Tensor, directions: Tensor, epsi
         # The run draws a start too before it takes ours, so the caller's generators are shielded.
         with own_randomness(0, chunk.device):
             best, robust, _, across = attack.attack_single_run(chunk, classes, x_init=chunk + epsilon * towards)
-        return (torch.where(rows(robust), best, across).detach(),)
+        return (torch.where(per_image(robust), best, across).detach(),)
 
     return calls.in_chunks(part, images, labels, directions)[0]

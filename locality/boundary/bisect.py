@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from locality.model_calls import Calls
+from locality.perturbation import margin, per_image
 
 # Half the distance between neighbouring float32 numbers just below 1: a smaller step does not change a pixel.
 FLOAT_NOISE = 2.0**-24
@@ -20,18 +21,6 @@ FLOAT_NOISE = 2.0**-24
 SLACK = 3e-6
 ROUNDS_BY_SECANT = 8  # three or four are enough for networks; what takes longer is halved in every other round
 MAX_ROUNDS = 64  # halving a line of length 1 every other round comes below FLOAT_NOISE within 56
-
-
-def rows(values: Tensor) -> Tensor:
-    """N numbers as N×1×1×1, to multiply images with."""
-    return values.view(-1, 1, 1, 1)
-
-
-def margin(logits: Tensor, labels: Tensor) -> Tensor:
-    """N: logit of the label minus the largest other logit; negative on the other side, 0 on the boundary."""
-    own = logits.gather(1, labels[:, None])[:, 0]
-    others = logits.scatter(1, labels[:, None], -torch.inf)
-    return own - others.max(dim=1).values
 
 
 def bisect(
@@ -73,13 +62,13 @@ def bisect(
         # A place beside an end of the bracket closes it when that end is right.
         edge = torch.minimum(0.9 * tick[active], (high - low) / 2)
         place = torch.minimum(torch.maximum(place, low + edge), high - edge)
-        logits = calls.logits((images[active] + rows(place) * offset[active]).clamp(*calls.limits))
+        logits = calls.logits((images[active] + per_image(place) * offset[active]).clamp(*calls.limits))
         value = margin(logits, labels[active]) + 1.5 * noise[active]
         crossed = value < 0.5 * noise[active]
         across[active], at_across[active] = torch.where(crossed, place, high), torch.where(crossed, value, at_across[active])
         inside[active], at_inside[active] = torch.where(crossed, low, place), torch.where(crossed, at_inside[active], value)
         last[active], at_last[active], newest[active], at_newest[active] = newest[active], at_newest[active], place, value
-    return (images + rows(across) * offset).clamp(*calls.limits)
+    return (images + per_image(across) * offset).clamp(*calls.limits)
 
 
 def _meets_zero(place: Tensor, value: Tensor, other: Tensor, other_value: Tensor) -> Tensor:

@@ -16,9 +16,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from locality.boundary.bisect import margin, rows
-from locality.boundary.tangent import offset_length, tangent_point
+from locality.boundary.tangent import tangent_point
 from locality.model_calls import Calls, Limits
+from locality.perturbation import length, margin, per_image
+from locality.types import Norm
 
 KEPT = 3  # older tangents, each as large as the images
 BEYOND = 1e-3  # of the margin at the image: how far beyond the boundary steps aim, so that they come to lie across
@@ -49,7 +50,7 @@ class Tangent(NamedTuple):
         return Tangent(self.value[chosen], self.gradient[chosen])
 
 
-def corner_search(calls: Calls, images: Tensor, labels: Tensor, points: Tensor, norm: str, steps: int = 8) -> Tensor:
+def corner_search(calls: Calls, images: Tensor, labels: Tensor, points: Tensor, norm: Norm, steps: int = 8) -> Tensor:
     """Candidates from `points` on the boundary: the nearest across that `steps` gradients met, else the points given.
 
     Images whose points are nearest on a smooth piece take one gradient.
@@ -57,16 +58,16 @@ def corner_search(calls: Calls, images: Tensor, labels: Tensor, points: Tensor, 
     found = points.clone()
     active = torch.arange(len(images), device=images.device)
     offset, older = points - images, list[Tangent]()
-    limit = LEAP * offset_length(offset, norm)
-    shortest = offset_length(offset, norm)
+    limit = LEAP * length(offset, norm)
+    shortest = length(offset, norm)
     scale = margin(calls.logits(images), labels).clamp_min(1e-6)
     for step in range(steps):
         logits, gradient = calls.gradient(images[active] + offset, margin, labels[active])
         value = margin(logits, labels[active])
-        length = offset_length(offset, norm)
-        better = (value < 0) & (length < shortest[active])
-        shortest[active] = torch.where(better, length, shortest[active])
-        found[active] = torch.where(rows(better), images[active] + offset, found[active])
+        distance = length(offset, norm)
+        better = (value < 0) & (distance < shortest[active])
+        shortest[active] = torch.where(better, distance, shortest[active])
+        found[active] = torch.where(per_image(better), images[active] + offset, found[active])
         here = Tangent(value - (gradient * offset).flatten(1).sum(1), gradient)
         wanted = _step(images[active], offset, value, here, older, scale[active], norm, calls.limits)
         older = [*older[-KEPT + 1 :], here]
@@ -75,8 +76,8 @@ def corner_search(calls: Calls, images: Tensor, labels: Tensor, points: Tensor, 
             active, wanted, older = active[rough], wanted[rough], [here.rows(rough)]
             if len(active) == 0:
                 break
-        near = offset_length(wanted, norm) < limit[active]
-        offset = torch.where(rows(near), wanted, found[active] - images[active])
+        near = length(wanted, norm) < limit[active]
+        offset = torch.where(per_image(near), wanted, found[active] - images[active])
     return found
 
 
@@ -87,7 +88,7 @@ def _step(
     here: Tangent,
     older: list[Tangent],
     scale: Tensor,
-    norm: str,
+    norm: Norm,
     limits: Limits,
 ) -> Tensor:
     """The shortest offset that satisfies the tangent here and the older one it would violate most."""
@@ -99,7 +100,7 @@ def _step(
         counts = (tangent.at(offset) <= value + CONVEX * scale) & (violated > most) & (tangent.steepness() > FLAT)
         most = torch.where(counts, violated, most)
         worst = Tangent(
-            torch.where(counts, tangent.value, worst.value), torch.where(rows(counts), tangent.gradient, worst.gradient)
+            torch.where(counts, tangent.value, worst.value), torch.where(per_image(counts), tangent.gradient, worst.gradient)
         )
     chosen = torch.nonzero((most > 0) & (here.steepness() > FLAT))[:, 0]
     if len(chosen):
@@ -108,7 +109,7 @@ def _step(
     return wanted
 
 
-def both_tangents(images: Tensor, first: Tangent, second: Tangent, norm: str, limits: Limits = (0.0, 1.0)) -> Tensor:
+def both_tangents(images: Tensor, first: Tangent, second: Tangent, norm: Norm, limits: Limits = (0.0, 1.0)) -> Tensor:
     """The shortest offset, pixel limits included, at which neither tangent is above 0.
 
     Satisfying both is harder than satisfying any mixture of them, and for the hardest mixture it is the same (duality).
@@ -121,12 +122,12 @@ def both_tangents(images: Tensor, first: Tangent, second: Tangent, norm: str, li
     [0.1, 0.2]
     """
     # At equal steepness the difference below compares lengths, whatever the margins' scale.
-    first = Tangent(first.value / first.steepness(), first.gradient / rows(first.steepness()))
-    second = Tangent(second.value / second.steepness(), second.gradient / rows(second.steepness()))
+    first = Tangent(first.value / first.steepness(), first.gradient / per_image(first.steepness()))
+    second = Tangent(second.value / second.steepness(), second.gradient / per_image(second.steepness()))
 
     def mixture(weight: Tensor) -> tuple[Tensor, Tensor]:
         value = (1 - weight) * first.value + weight * second.value
-        gradient = rows(1 - weight) * first.gradient + rows(weight) * second.gradient
+        gradient = per_image(1 - weight) * first.gradient + per_image(weight) * second.gradient
         offset = tangent_point(images, torch.zeros_like(images), value, gradient, norm, limits)
         return offset, second.at(offset) - first.at(offset)
 
@@ -134,7 +135,7 @@ def both_tangents(images: Tensor, first: Tangent, second: Tangent, norm: str, li
     offset, at_low = mixture(low)
     only_second, at_high = mixture(high)
     # Above 0 at the low end: the second tangent is violated and wants more weight; likewise at the other end.
-    alone = torch.where(rows(at_low <= 0), offset, only_second)
+    alone = torch.where(per_image(at_low <= 0), offset, only_second)
     mixed = (at_low > 0) & (at_high < 0)
     last_side = torch.zeros_like(low)
     for _ in range(ROUNDS if mixed.any() else 0):
@@ -147,4 +148,4 @@ def both_tangents(images: Tensor, first: Tangent, second: Tangent, norm: str, li
         halved_high = torch.where(repeated, at_high / 2, at_high)
         at_low, at_high = torch.where(rises, value, halved_low), torch.where(rises, halved_high, value)
         last_side = torch.where(rises, 1.0, -1.0)
-    return torch.where(rows(mixed), offset, alone)
+    return torch.where(per_image(mixed), offset, alone)

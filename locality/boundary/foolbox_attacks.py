@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import random
 import traceback
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from locality.model_calls import Calls
+from locality.model_calls.randomness import own_randomness
+from locality.model_calls.third_party import FoolboxBridge, foolbox_model, load_foolbox
 
 if TYPE_CHECKING:
-    from locality.boundary import Norm, Progress, Search
+    from locality.boundary import Norm, Search
+from locality.progress import Progress
 
 PREFIX = "foolbox:"
 
@@ -58,85 +58,6 @@ UNFIT = {
 }
 # Foolbox 3.3.4 divides the norm by itself where the paper of FMN divides epsilon by it.
 WITHOUT_PROJECTION = {"L2FMNAttack": "DDNAttack"}
-
-
-def load_foolbox() -> Any:
-    """The module `foolbox`, imported when first needed and without its complaint about scipy.ndimage.filters."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=DeprecationWarning)
-        import foolbox
-    return foolbox
-
-
-class FoolboxBridge(nn.Module):
-    """The model as third-party attacks see it: counted, without parameters, and with a gradient even where it is zero.
-
-    An evaluation that builds a graph counts as a gradient, any other as a forward pass.
-    """
-
-    def __init__(self, calls: Calls) -> None:
-        super().__init__()
-        self.calls = calls
-        self.vanished: Tensor | None = None  # N bool: images whose gradient was exactly zero at some step
-        self.eval()
-
-    def forward(self, images: Tensor) -> Tensor:
-        if images.requires_grad and torch.is_grad_enabled():
-            self.calls.gradients += len(images)
-            logits: Tensor = _OwnGraph.apply(images, self)  # type: ignore[no-untyped-call]
-            return logits
-        self.calls.forwards += len(images)
-        return self.calls.run(images.clone())
-
-    def note(self, gradient: Tensor) -> None:
-        """Remember which rows of a gradient are zero."""
-        zero = gradient.flatten(1).eq(0).all(dim=1)
-        self.vanished = zero if self.vanished is None or len(self.vanished) != len(zero) else self.vanished | zero
-
-
-class _OwnGraph(torch.autograd.Function):
-    """Logits whose `backward` stops at the images: parameters receive nothing, constant logits give a zero gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, images: Tensor, bridge: FoolboxBridge) -> Tensor:
-        ctx.leaf, ctx.bridge = images.detach().requires_grad_(), bridge
-        with torch.enable_grad():
-            ctx.logits = bridge.calls.run(ctx.leaf.clone())  # some models begin with an operation in place
-        found: Tensor = ctx.logits.detach()
-        return found
-
-    @staticmethod
-    def backward(ctx: Any, *weights: Tensor) -> tuple[Tensor, None]:
-        gradient = torch.zeros_like(ctx.leaf)
-        if ctx.logits.requires_grad:
-            (gradient,) = torch.autograd.grad(ctx.logits, ctx.leaf, weights, allow_unused=True, materialize_grads=True)
-        ctx.bridge.note(gradient)
-        return gradient, None
-
-
-def foolbox_model(bridge: FoolboxBridge, device: torch.device) -> Any:
-    """The bridge in Foolbox's own wrapper, in pixel space."""
-    return load_foolbox().PyTorchModel(bridge, bounds=(0, 1), device=device)
-
-
-@contextmanager
-def own_randomness(seed: int, device: torch.device) -> Iterator[None]:
-    """Random numbers of torch, numpy and Python drawn from `seed` inside the block; as before when it ends."""
-    numpy_state, python_state = np.random.get_state(), random.getstate()
-    cuda = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=cuda):
-        try:
-            # Not torch.manual_seed: it would seed devices that are not restored.
-            torch.default_generator.manual_seed(seed)
-            for one in cuda:
-                with torch.cuda.device(one):
-                    torch.cuda.manual_seed(seed)
-            np.random.seed(seed % 2**32)
-            random.seed(seed)
-            yield
-        finally:
-            np.random.set_state(numpy_state)
-            random.setstate(python_state)
 
 
 def minimum_norm_attacks() -> dict[str, type[Any]]:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from locality.boundary.bisect import margin, rows
-from locality.boundary.foolbox_attacks import FoolboxBridge, foolbox_model, load_foolbox
 from locality.model_calls import Calls
+from locality.model_calls.third_party import FoolboxBridge, foolbox_model, load_foolbox
+from locality.perturbation import margin, per_image
 
 if TYPE_CHECKING:
-    from locality.boundary import Norm, Progress
+    from locality.boundary import Norm
+from locality.progress import Progress
 
 EPSILONS = (36 / 255, 64 / 255, 0.3, 0.5, 0.7, 0.9, 1.1)
 STEPS = 100
@@ -44,7 +45,7 @@ class PaperPieces:
     @property
     def points(self) -> Tensor:
         """The closer success, or PGD's last iterate where neither succeeded."""
-        return torch.where(rows(self.cw_distance < self.pgd_distance), self.cw_points, self.pgd_points)
+        return torch.where(per_image(self.cw_distance < self.pgd_distance), self.cw_points, self.pgd_points)
 
 
 def paper_search(
@@ -151,7 +152,7 @@ def _carlini_wagner(calls: Calls, images: Tensor, labels: Tensor, progress: Prog
     points = calls.in_chunks(part, images, labels)[0]
     # Foolbox gives a black image where CW fails, and black is often another class: a failure would pass for a success.
     black = points.flatten(1).eq(0).all(dim=1)
-    points = torch.where(rows(black), images, points)
+    points = torch.where(per_image(black), images, points)
     return points, margin(calls.logits(points), labels) < 0
 
 

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from locality.boundary.bisect import bisect, margin, rows
+from locality.boundary.bisect import bisect
 from locality.boundary.corners import corner_search
 from locality.boundary.fast import fast_search
-from locality.boundary.tangent import offset_length
 from locality.model_calls import Calls
+from locality.perturbation import length, margin, per_image
+from locality.types import Norm
 
 SETTLED, GAIN = 0.9995, 0.001  # later than `fast` is content
 COMPARED = 7  # rival classes that the slow `fast` tries midway
@@ -23,7 +24,7 @@ def thorough_search(
     calls: Calls,
     images: Tensor,
     labels: Tensor,
-    norm: str,
+    norm: Norm,
     seeds: list[int],
     progress: Any,
     *,
@@ -38,21 +39,21 @@ def thorough_search(
     if steps < 8:
         raise ValueError(f"`steps` must be at least 8 for the thorough search, got {steps}")
     image_logits = calls.logits(images)
-    best, length = images, images.new_full((len(images),), torch.inf)
+    best, shortest = images, images.new_full((len(images),), torch.inf)
     others = image_logits.scatter(1, labels[:, None], -torch.inf)
     strongest = others.topk(min(rivals, others.shape[1] - 1), dim=1).indices.T
     stages, done = 2 + len(strongest) + restarts, 0
 
     def keep_closer(points: Tensor) -> None:
-        nonlocal best, length, done
+        nonlocal best, shortest, done
         done += 1
         progress(done * len(images) // stages, len(images))
         logits = calls.logits(points)
         points = bisect(calls, images, points, labels, image_logits=image_logits, point_logits=logits)
-        distance = torch.where(margin(logits, labels) < 0, offset_length(points - images, norm), torch.inf)
+        distance = torch.where(margin(logits, labels) < 0, length(points - images, norm), torch.inf)
         # Without a success yet, the latest iterate stands in.
-        best = torch.where(rows((distance < length) | length.isinf()), points, best)
-        length = torch.minimum(distance, length)
+        best = torch.where(per_image((distance < shortest) | shortest.isinf()), points, best)
+        shortest = torch.minimum(distance, shortest)
 
     run = partial(fast_search, calls, images, labels, norm, seeds, _silent)
     slow = partial(run, steps=steps, gain=GAIN, settled=SETTLED)
@@ -61,7 +62,7 @@ def thorough_search(
         keep_closer(slow(max_gradients=max(100, 2 * steps), rivals=rival))
     for restart in range(restarts):
         around = best - images
-        start = rows(around.flatten(1).norm(dim=1)) * _directions(images, seeds, restart)
+        start = per_image(around.flatten(1).norm(dim=1)) * _directions(images, seeds, restart)
         if restart % 3 == 2:
             start = (around + start) * 1.5 / 2**0.5
         keep_closer(run(steps=steps // 4, max_gradients=max(100, steps), gain=0.005, start=start))

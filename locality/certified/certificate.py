@@ -5,17 +5,18 @@ Definition 13 of the thesis: F_σ(x) = argmax_c P[F(x + ε) = c], ε ~ N(0, σ²
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from locality.attribution.preparation import UNIT, opened
 from locality.certified.smoothing import check_noise, draws
-from locality.model_calls import Bounds, Calls, Model, image_seeds
+from locality.model_calls import Calls, Model
+from locality.model_calls.checks import Bounds
+from locality.model_calls.randomness import image_seeds
+from locality.model_calls.targets import UNIT, opened
+from locality.progress import Progress
 
-Progress = Callable[[int, int], None]
 ABSTAINED = -1
 
 

@@ -12,9 +12,11 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from locality.attribution.preparation import UNIT, Target, class_indices, opened
 from locality.attribution.smoothgrad import smooth_gradient
-from locality.model_calls import CHUNK_PIXELS, CHUNK_PIXELS_ELSEWHERE, Bounds, Calls, Model, image_seeds
+from locality.model_calls import CHUNK_PIXELS, CHUNK_PIXELS_ELSEWHERE, Calls, Model
+from locality.model_calls.checks import Bounds
+from locality.model_calls.randomness import image_seeds
+from locality.model_calls.targets import UNIT, Target, class_indices, opened
 
 Average = Literal["logits", "probabilities"]
 Noise = Literal["image", "shared"]

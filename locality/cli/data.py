@@ -13,7 +13,7 @@ from locality.cli.printing import print_table, say
 if TYPE_CHECKING:
     from locality.data.dataset import ImageDataset
     from locality.data.source import Source
-    from locality.types import Fault
+    from locality.errors import Fault
 
 app = typer.Typer(help="Images with boxes: list, get, check, build, show.", no_args_is_help=True)
 
@@ -90,8 +90,8 @@ def check(
     """Verify files, hashes and boxes; print what is wrong. Exit code 2 if anything is (0 with --skip-bad)."""
     from locality.data.check import check_source
     from locality.data.dataset import NOTES
+    from locality.errors import DataError
     from locality.progress import progress
-    from locality.types import DataError
 
     faults: list[Fault] = []
     images = 0

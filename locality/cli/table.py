@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -69,8 +68,8 @@ def table(
 
 def _written(found: tuple[Table, ...], forms: list[str], folder: Path) -> list[Path]:
     """Each table in each form, each file whole or not at all."""
+    from locality.files import write_atomically
     from locality.report.tables.formats import FORMATS
-    from locality.runner.table_files import write_whole
 
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
@@ -78,7 +77,7 @@ def _written(found: tuple[Table, ...], forms: list[str], folder: Path) -> list[P
         for form in forms:
             write, suffix = FORMATS[form]
             path = folder / f"{each.name}{suffix}"
-            write_whole(path, functools.partial(Path.write_text, data=write(each), encoding="utf-8"))
+            write_atomically(path, write(each))
             paths.append(path)
     return paths
 

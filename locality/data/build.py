@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,9 +16,8 @@ from locality.data.manifest import Manifest
 from locality.data.manifest_csv import write_manifest
 from locality.data.roots import Folder
 from locality.data.source import FileReader, Source
-from locality.types import DataError, Fault
-
-Progress = Callable[[int, int], None]
+from locality.errors import DataError, Fault
+from locality.progress import Progress
 
 
 @dataclass(frozen=True)

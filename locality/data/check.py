@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from locality.data.source import FileReader, Source
-from locality.types import DataError, Fault
+from locality.errors import DataError, Fault
+from locality.progress import Progress
 
-Progress = Callable[[int, int], None]
 BLOCK = 512
 
 

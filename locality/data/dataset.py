@@ -30,7 +30,8 @@ from locality.data.sources.imagenet import imagenet
 from locality.data.sources.photos import photos
 from locality.data.sources.shapes import shapes
 from locality.data.sources.tiny_imagenet import tiny_imagenet
-from locality.types import Batch, DataError, Fault, ModelSpec, Region, Sample
+from locality.errors import DataError, Fault
+from locality.types import Batch, ModelSpec, Region, Sample
 
 # Every source by name. Those in LOCATIONS need a path: `NAME:PATH`, the environment's variable, or the cache.
 SOURCES: dict[str, Callable[..., Source]] = {

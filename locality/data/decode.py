@@ -10,7 +10,7 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
-from locality.types import DataError
+from locality.errors import DataError
 
 # Photographs only: Pillow's other decoders (EPS runs a program) are no business of a data set from a stranger.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")

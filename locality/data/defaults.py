@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from locality.data.dataset import open_source
 from locality.data.sources.shapes import CLASSES as SHAPES
+from locality.errors import DataError
 from locality.imagenet_classes import imagenet_wnids
-from locality.types import DataError, ModelSpec
+from locality.types import ModelSpec
 
 
 def default_data(spec: ModelSpec) -> str:

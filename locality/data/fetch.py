@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from locality.cache import cache_folder
 from locality.download import download
-from locality.types import DataError
+from locality.errors import DataError
+from locality.files import cache_folder
 
 Progress = Callable[[str, int, int | None], None]
 

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from locality.data.boxes import Array
-from locality.types import Fault
+from locality.errors import Fault
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from locality.data.boxes import MAX_BOXES, Array
 from locality.data.decode import MAX_ASPECT
 from locality.data.manifest import Manifest
-from locality.types import DataError, Fault
+from locality.errors import DataError, Fault
 
 COLUMNS = ("id", "path", "sha256", "label", "wnid", "x0", "y0", "x1", "y1", "width", "height", "source", "licence")
 TEXT = ("id", "path", "sha256", "wnid", "source", "licence")

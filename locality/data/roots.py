@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from locality.types import DataError, Fault
+from locality.errors import DataError, Fault
 
 MAX_FILE_BYTES = 256 * 2**20  # no photograph is larger; a zip entry that unpacks to more is a bomb
 # What Python's zip reader raises on archives that are broken, encrypted or compressed in an unknown way.

@@ -12,7 +12,7 @@ from torch import Tensor
 from locality.data.decode import decode_image
 from locality.data.manifest import Manifest
 from locality.data.roots import Root
-from locality.types import DataError, Fault
+from locality.errors import DataError, Fault
 
 
 @dataclass(frozen=True, eq=False)

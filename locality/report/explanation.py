@@ -23,12 +23,14 @@ from locality.attribution import attribute_all, method
 from locality.boundary import find_boundary
 from locality.data.decode import decode_image
 from locality.data.preprocess import fit
+from locality.errors import DataError
 from locality.imagenet_classes import class_word
-from locality.model_calls import calling, check_images, model_device
+from locality.model_calls import calling, model_device
+from locality.model_calls.checks import check_images
 from locality.report.figures.heatmaps import Pixels, draw_scale, draw_tile, heat_picture, shared_limit
 from locality.report.figures.style import BLUE, GREY, INK, STYLE, figure_bytes, plain, write_figure
 from locality.report.tables.formats import one_line
-from locality.types import DataError, ModelSpec, PathMaps, Sample
+from locality.types import ModelSpec, PathMaps, Sample
 
 METHODS = ("SM", "IG", "BIG")
 TOP = 5  # classes listed

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from locality.boundary.tangent import offset_length
-from locality.model_calls import OUT_OF_MEMORY, Calls, check_images, check_target
+from locality.model_calls import OUT_OF_MEMORY, Calls
+from locality.model_calls.checks import check_images, check_target
+from locality.perturbation import length
 from locality.robustness.autoattack import Threat, attacked
 
 if TYPE_CHECKING:
@@ -120,5 +121,5 @@ def _accepted(label: int) -> tuple[int, ...]:
 
 def _allowed(points: Tensor, images: Tensor, threat: Threat) -> Tensor:
     """N bool: within the ball, but for rounding, and within [0, 1]."""
-    near = offset_length(points - images, threat.norm) <= threat.epsilon * (1 + ROUNDING) + 1e-7
+    near = length(points - images, threat.norm) <= threat.epsilon * (1 + ROUNDING) + 1e-7
     return near & ((points >= 0) & (points <= 1)).flatten(1).all(dim=1)

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from locality.boundary.bisect import rows
-from locality.boundary.foolbox_attacks import FoolboxBridge
 from locality.model_calls import Calls
+from locality.model_calls.third_party import FoolboxBridge
+from locality.perturbation import per_image
 from locality.robustness.pgd import Loss, Norm, pgd
 
 Note = Callable[[str], None]  # takes a sentence to warn of and to remember
@@ -98,7 +98,7 @@ def attacked(
     with torch.random.fork_rng(devices=cuda), torch.no_grad():
         points: Tensor = attack.perturb(images, labels).detach()
     if isinstance(bridge, UnbrokenBridge):
-        points = torch.where(rows(bridge.broken), bridge.points, points)
+        points = torch.where(per_image(bridge.broken), bridge.points, points)
     return points
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from locality.boundary.bisect import rows
-from locality.model_calls import Calls, image_seeds
+from locality.model_calls import Calls
+from locality.model_calls.randomness import image_seeds
+from locality.perturbation import per_image, project
 from locality.robustness.autoattack import Threat
-from locality.robustness.pgd import Norm, cross_entropy, margin_loss, project
+from locality.robustness.pgd import Norm, cross_entropy, margin_loss
 
 # AutoAttack's own limits: the change of logits over their length, and the share of images that only Square breaks.
 UNSTEADY = 1e-4
@@ -98,5 +99,5 @@ def _blind(calls: Calls, images: Tensor, labels: Tensor, threat: Threat) -> str 
 
 def _loss_after(calls: Calls, images: Tensor, labels: Tensor, direction: Tensor, norm: Norm, step: float) -> Tensor:
     """N: the margin loss after a step of that length along `direction`."""
-    unit = direction.sign() if norm == "linf" else direction / rows(direction.flatten(1).norm(dim=1).clamp_min(1e-30))
+    unit = direction.sign() if norm == "linf" else direction / per_image(direction.flatten(1).norm(dim=1).clamp_min(1e-30))
     return margin_loss(calls.logits(project(images + step * unit, images, step, norm)), labels)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from locality.attribution.preparation import UNIT, opened
-from locality.boundary.bisect import margin, rows
-from locality.model_calls import Calls, Model, check_labels, check_target, image_seeds
+from locality.model_calls import Calls, Model
+from locality.model_calls.checks import check_labels, check_target
+from locality.model_calls.randomness import image_seeds
+from locality.model_calls.targets import UNIT, opened
+from locality.perturbation import margin, project, random_in_ball, steepest_direction
 
 Norm = Literal["linf", "l2"]
 Loss = Literal["ce", "margin"]
@@ -68,7 +70,7 @@ def pgd(
         raise ValueError(f"`step_size` must be a positive length in pixels, got {step_size!r}")
     with opened(model, images, UNIT, chunk) as (calls, pixels):
         classes = check_labels(labels, len(pixels)).to(pixels.device)
-        points = random_points(pixels, image_seeds(pixels, seed), epsilon, norm) if random_start else pixels.clone()
+        points = random_in_ball(pixels, image_seeds(pixels, seed), epsilon, norm) if random_start else pixels.clone()
         active = torch.arange(len(pixels), device=pixels.device)
         for _ in range(steps):
             logits, gradient = calls.gradient(points[active], _checked(LOSSES[loss]), classes[active])
@@ -76,19 +78,9 @@ def pgd(
             active = active[held]
             if len(active) == 0:
                 break
-            moved = points[active] + step_size * direction(gradient[held], norm)
+            moved = points[active] + step_size * steepest_direction(gradient[held], norm)
             points[active] = project(moved, pixels[active], epsilon, norm)
         return points
-
-
-def project(points: Tensor, images: Tensor, epsilon: float, norm: Norm) -> Tensor:
-    """The nearest points within `epsilon` of the images, then within [0, 1], which brings none of them further away."""
-    offset = points - images
-    if norm == "linf":
-        offset = offset.clamp(-epsilon, epsilon)
-    else:
-        offset = offset * rows((epsilon / offset.flatten(1).norm(dim=1).clamp_min(1e-12)).clamp(max=1))
-    return (images + offset).clamp(0, 1)
 
 
 def check_budget(epsilon: float, norm: str) -> None:
@@ -112,27 +104,3 @@ def _checked(loss: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tens
         return loss(logits, labels)
 
     return checked
-
-
-def random_points(images: Tensor, seeds: Sequence[int], epsilon: float, norm: Norm) -> Tensor:
-    """One point an image, uniform within the ball (and then within [0, 1]), from the image's own seed."""
-    drawn = []
-    for seed in seeds:
-        generator = torch.Generator().manual_seed(seed)
-        if norm == "linf":
-            drawn.append(2 * torch.rand(images.shape[1:], generator=generator) - 1)
-        else:
-            toward = torch.randn(images.shape[1:], generator=generator)
-            # Most of a ball's volume lies near its surface: the radius is the d-th root of a uniform number.
-            radius = torch.rand((), generator=generator) ** (1 / toward.numel())
-            drawn.append(toward / toward.norm() * radius)
-    return project(images + epsilon * torch.stack(drawn).to(images), images, epsilon, norm)
-
-
-def direction(gradient: Tensor, norm: Norm) -> Tensor:
-    """Where the loss rises fastest for a step of length 1; zero where the gradient is."""
-    if norm == "linf":
-        return gradient.sign()
-    # Scaled first: the squares of a saturated loss's gradient underflow.
-    scaled = gradient / rows(gradient.flatten(1).abs().amax(dim=1).clamp_min(torch.finfo(gradient.dtype).tiny))
-    return scaled / rows(scaled.flatten(1).norm(dim=1).clamp_min(1e-12))

@@ -6,7 +6,6 @@ import copy
 import difflib
 import itertools
 import warnings
-from collections.abc import Callable
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -16,7 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from locality import __version__
-from locality.model_calls import Calls, Model, calling, check_labels
+from locality.model_calls import Calls, Model, calling
+from locality.model_calls.checks import check_labels
+from locality.progress import Progress
 from locality.robustness.attack_batches import HELD, Outcome, attack_part, correct, parts, predicted
 from locality.robustness.attack_cache import BatchStore, batch_name, model_fingerprint
 from locality.robustness.autoattack import SUITES, Threat, attacks_of, check_sizes
@@ -26,8 +27,6 @@ from locality.robustness.robust_accuracy_result import Attack, RobustAccuracy
 
 if TYPE_CHECKING:
     from locality.data.dataset import ImageDataset
-
-Progress = Callable[[int, int], None]
 
 
 def robust_accuracy(

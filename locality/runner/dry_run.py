@@ -18,15 +18,17 @@ import torch
 from torch import Tensor, nn
 
 from locality.data.dataset import ImageDataset, stack
+from locality.errors import DataError
 from locality.model_calls import calling
+from locality.progress import Progress
 from locality.runner.local_engine import default_processes, run_locally
 from locality.runner.measurements import COMPARED, MEASUREMENTS, Subject
-from locality.runner.plan import Part, Plan, Progress, Task, Unit, images_of
+from locality.runner.plan import Part, Plan, Task, Unit, images_of
 from locality.runner.run import Machine
 from locality.runner.suite_file import Suite
 from locality.runner.suite_models import loaded
 from locality.runner.unit import Measured, sentence, torch_threads, unit_ids
-from locality.types import DataError, Sample
+from locality.types import Sample
 
 POINTS = 20  # of a path, both ends included
 BUDGET = 3.0  # seconds that the calibration of one model and part may take

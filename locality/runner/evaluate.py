@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import difflib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,13 +17,13 @@ from locality.attribution import attribute_all, method
 from locality.boundary import SEARCHES, find_boundary
 from locality.data.dataset import ImageDataset, stack
 from locality.model_calls import calling, model_device
+from locality.progress import Progress
 from locality.progress import progress as progress_bar
 from locality.robustness.attack_batches import correct
 from locality.scores.locality import map_scores
 from locality.scores.map_features import Channels
 from locality.types import Batch, Boundary, ModelSpec, PathMaps
 
-Progress = Callable[[int, int | None], None]
 METHODS = ("SM", "IG", "BIG")
 COLUMNS = (
     "model",

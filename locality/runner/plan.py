@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Any, Literal
 
 from locality.data.dataset import ImageDataset
 from locality.data.defaults import default_data
+from locality.progress import Progress
 from locality.runner.provenance import PACKAGES
 from locality.runner.suite_file import ModelChoice, Suite, SuiteError, option_problems
 from locality.runner.suite_images import block_hash, chosen_images, forget_images, opened_source, told_before, unit_size
@@ -20,7 +21,6 @@ from locality.scores.layer_randomisation import REFERENCE
 from locality.zoo.load import load_model
 
 Kind = Literal["locality", "robust", "faithfulness", "sanity", "searches", "gallery"]
-Progress = Callable[[int, int | None], None]
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import pandas as pd
 
+from locality.progress import Progress
 from locality.runner.local_engine import available_devices, checked_devices, run_locally
 from locality.runner.plan import Plan, Task, make_plan
 from locality.runner.ray_engine import run_on_ray
@@ -18,7 +19,6 @@ from locality.runner.suite_file import Suite
 from locality.runner.unit import Measured
 
 Engine = Literal["local", "ray"]
-Progress = Callable[[int, int | None], None]
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
+from locality.files import write_atomically
 from locality.runner.plan import Plan, Task
 from locality.runner.results import TABLES, GalleryImage, Results
 from locality.runner.suite_models import model_rows
@@ -33,7 +34,6 @@ from locality.runner.table_files import (
     read_parquet,
     schema_of,
     write_parquet,
-    write_whole,
 )
 from locality.runner.unit import Measured
 
@@ -265,7 +265,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
     text = json.dumps(content, ensure_ascii=False, indent=1)
-    write_whole(path, lambda unfinished: unfinished.write_text(text + "\n", encoding="utf-8"))
+    write_atomically(path, text + "\n")
 
 
 def read_json(path: Path, keys: Sequence[str]) -> dict[str, Any]:

@@ -14,13 +14,13 @@ from locality.attribution import method
 from locality.boundary import SEARCHES
 from locality.boundary.foolbox_attacks import foolbox_search
 from locality.data.dataset import SOURCES
+from locality.files import PACKAGE, PACKAGED, packaged_file
 from locality.robustness.robust_accuracy import check_request
 from locality.runner.evaluate import Settings
 from locality.runner.suite import DataChoice as DataChoice
 from locality.runner.suite import ModelChoice as ModelChoice
 from locality.runner.suite import RobustPart, trained
 from locality.runner.suite import Suite as Suite
-from locality.shipped import PACKAGE, ROOMS, shipped
 from locality.toml_settings import typed_table
 from locality.zoo.architectures import is_function
 from locality.zoo.catalog import entries, unknown_name
@@ -225,9 +225,9 @@ def _file(name: str) -> Path:
     if Path(name).is_file():
         return Path(name)
     try:
-        return shipped(f"suites/{name}.toml")
+        return packaged_file(f"suites/{name}.toml")
     except FileNotFoundError:
-        folders = (PACKAGE / "shipped_files/suites", PACKAGE.parent / ROOMS["suites"])
+        folders = (PACKAGE / "shipped_files/suites", PACKAGE.parent / PACKAGED["suites"])
         there = sorted({path.stem for folder in folders for path in folder.glob("*.toml")})
         raise ValueError(f"`suite` must be a TOML file or one of {', '.join(there) or 'nothing'}, got {name!r}") from None
 

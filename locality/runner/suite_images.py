@@ -14,8 +14,9 @@ import numpy as np
 from locality.data.dataset import ImageDataset, open_source
 from locality.data.roots import Folder
 from locality.data.source import FileReader, Source
+from locality.errors import DataError
 from locality.runner.suite_file import DataChoice
-from locality.types import DataError, ModelSpec
+from locality.types import ModelSpec
 
 UNIT_IMAGES = 64
 UNIT_PIXELS = 16 * 224 * 224

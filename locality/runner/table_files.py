@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from locality.files import write_atomically
 from locality.runner.measurements import GALLERY_COLUMNS
 from locality.runner.results import TABLES
 
@@ -56,7 +56,7 @@ def write_parquet(name: str, tables: Iterable[pa.Table], path: Path) -> int:
             if waiting:
                 writer.write_table(pa.concat_tables(waiting))
 
-    write_whole(path, write)
+    write_atomically(path, write)
     return rows
 
 
@@ -93,29 +93,3 @@ def frame_of(name: str, table: pa.Table) -> pd.DataFrame:
         for column in ("norm", "twin"):
             frame[column] = frame[column].astype(object).where(frame[column].notna(), None)
     return frame
-
-
-def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file so that it is either there, complete and on the disk, or not there at all, whenever power is cut."""
-    unfinished = path.with_name(f".{path.name}-{os.getpid()}.part")
-    try:
-        write(unfinished)
-        with unfinished.open("rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Put the rename itself on the disk; systems that cannot open folders do it by themselves."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

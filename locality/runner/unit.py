@@ -14,11 +14,12 @@ import torch
 from torch import nn
 
 from locality.data.dataset import stack
+from locality.errors import DataError
 from locality.runner.measurements import MEASUREMENTS, Subject
 from locality.runner.plan import Task, images_of, installed_versions
 from locality.runner.suite_images import block_hash
 from locality.runner.suite_models import loaded
-from locality.types import DataError, Sample
+from locality.types import Sample
 
 Tables = dict[str, pd.DataFrame]
 

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from locality.attribution.baselines import Baseline, baseline_images
-from locality.attribution.preparation import UNIT, Target, class_indices, evaluation, opened
-from locality.model_calls import Bounds, Calls, Model
+from locality.model_calls import Calls, Model
+from locality.model_calls.checks import Bounds
+from locality.model_calls.targets import UNIT, Target, class_indices, evaluation, opened
 from locality.scores.infidelity import (
     SAMPLES,
     BaselineStep,

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from locality.attribution.baselines import Baseline, baseline_images
-from locality.attribution.preparation import UNIT, Evaluation, Target, class_indices, class_logit, evaluation, opened
-from locality.model_calls import Bounds, Calls, Model, image_seeds
+from locality.model_calls import Calls, Model
+from locality.model_calls.checks import Bounds
+from locality.model_calls.randomness import image_seeds
+from locality.model_calls.targets import UNIT, Evaluation, Target, class_indices, class_logit, evaluation, opened
 from locality.types import PathMaps
 
 Draw = Callable[[Tensor], Tensor]  # image numbers ↦ one new perturbation ε for each

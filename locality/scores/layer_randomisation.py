@@ -16,10 +16,12 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from locality.attribution import method as factory_of
-from locality.attribution.preparation import UNIT, Target, class_indices, evaluation
-from locality.model_calls import calling, check_images, image_seeds
+from locality.model_calls import calling
+from locality.model_calls.checks import check_images
+from locality.model_calls.randomness import image_seeds
+from locality.model_calls.targets import UNIT, Target, class_indices, evaluation
+from locality.progress import Progress
 
-Progress = Callable[[int, int], None]
 REFERENCE = 64  # images that BatchNorm's statistics are taken from, in one batch
 WINDOW = 7  # pixels, skimage's default for SSIM
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from locality.model_calls import image_seeds
+from locality.model_calls.randomness import image_seeds
 from locality.scores.map_features import region_share
 from locality.types import LocalityScores
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,14 +12,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from locality.data.dataset import load_dataset
-from locality.download import file_hash
+from locality.files import file_hash
+from locality.progress import Progress
 from locality.robustness.pgd import pgd
 from locality.training.loop import Trained, new_model
 from locality.training.recipe import Recipe
 from locality.zoo.cards import Card, write_card
 from locality.zoo.pixel_model import PixelModel
 
-Progress = Callable[[int, int | None], None]
 PGD_STEPS = 10
 BATCH = 100
 # What is measured besides the data set's own `eval` split: the planted cue away, and another class's.

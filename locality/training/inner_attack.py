@@ -7,7 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from locality.robustness.pgd import Norm, direction, project
+from locality.perturbation import project, steepest_direction
+from locality.robustness.pgd import Norm
 
 
 def perturbed(
@@ -31,5 +32,5 @@ def perturbed(
         leaf = points.detach().requires_grad_()
         with torch.enable_grad():
             (gradient,) = torch.autograd.grad(objective(model(leaf)).sum(), leaf)
-        points = project(points + step_size * direction(gradient, norm), images, epsilon, norm)
+        points = project(points + step_size * steepest_direction(gradient, norm), images, epsilon, norm)
     return points.detach()

@@ -8,7 +8,7 @@ that was killed ends with the same weights, to the last bit, as one that was not
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from locality.data.dataset import ImageDataset, load_dataset
-from locality.robustness.pgd import random_points
+from locality.perturbation import random_in_ball
+from locality.progress import Progress
 from locality.torchvision_shim import import_torchvision
 from locality.training.batches import BatchKeys, TrainingImages, together
 from locality.training.inner_attack import perturbed
@@ -32,7 +33,6 @@ from locality.zoo.load import load_model
 from locality.zoo.nets import NETS
 from locality.zoo.pixel_model import PixelModel
 
-Progress = Callable[[int, int | None], None]
 SECONDS_BETWEEN_STATES = 60.0
 STEPS_BETWEEN_LINES = 10
 NEAR = 1e-3  # deviation of the noise that TRADES' attack begins with
@@ -207,7 +207,7 @@ class _Run:
 
         def attack(objective: Objective, begin: Literal["random", "near"]) -> Tensor:
             radius = epsilon if begin == "random" else min(NEAR, epsilon)
-            start = random_points(images, seeds, radius, settings.norm)
+            start = random_in_ball(images, seeds, radius, settings.norm)
             steps, size = _steps(settings)
             with _mode(bare, settings.attack_mode):
                 return perturbed(bare, images, objective, start, epsilon, settings.norm, steps, size * epsilon)

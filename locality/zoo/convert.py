@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from locality.download import file_hash
+from locality.files import file_hash
 from locality.zoo.entry import ModelError, NeedsCodeError
 from locality.zoo.state_dict import Tensors, read_tensors, state_dict_in
 from locality.zoo.weight_files import converted, remember

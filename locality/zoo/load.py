@@ -12,6 +12,7 @@ from torch import nn
 
 from locality.imagenet_classes import imagenet_wnids
 from locality.model_calls import calling
+from locality.progress import Progress
 from locality.types import ModelSpec
 from locality.zoo.architectures import KINDS, build, class_names, input_of, is_function, of_function, renamed
 from locality.zoo.cards import read_card
@@ -20,7 +21,7 @@ from locality.zoo.entry import Address, Entry, ModelError, Package, Seed
 from locality.zoo.pixel_model import PixelModel
 from locality.zoo.state_dict import class_counts, fill, fill_in_order, normaliser_in, own_names, read_tensors, unwrapped
 from locality.zoo.timm_models import timm_pretrained
-from locality.zoo.weight_files import Progress, found_weights, models_folder, not_kept_damaged, verified
+from locality.zoo.weight_files import found_weights, models_folder, not_kept_damaged, verified
 
 CHECKPOINT_SUFFIXES = {".safetensors", ".pth", ".pt", ".ckpt", ".bin", ".tar", ".pkl"}
 

@@ -7,17 +7,17 @@ against the one seen first, which is kept beside the file as `FILE.sha256`.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from locality.cache import cache_folder
-from locality.download import download, file_hash
+from locality.download import download
+from locality.files import cache_folder, file_hash
+from locality.progress import Progress
 from locality.zoo.catalog import entries
 from locality.zoo.entry import Address, DamagedFileError, Entry, ModelError, Package, Shipped
 
-Progress = Callable[[int, int | None], None]
 Where = Literal["shipped", "installed", "cached", "random", "to fetch", "to install"]
 MISSING: tuple[Where, ...] = ("to fetch", "to install")
 

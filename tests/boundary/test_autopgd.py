@@ -11,9 +11,11 @@ from known_models import linear_model, small_network
 from torch import Tensor, nn
 
 from locality.boundary.autopgd import ZERO_GRADIENTS, _apgd, autopgd_search
-from locality.boundary.bisect import bisect, margin
+from locality.boundary.bisect import bisect
 from locality.boundary.pgd_cw import EPSILONS
-from locality.model_calls import Calls, calling, image_seeds
+from locality.model_calls import Calls, calling
+from locality.model_calls.randomness import image_seeds
+from locality.perturbation import margin
 
 
 def found(model: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, **options: Any) -> tuple[Tensor, Calls]:

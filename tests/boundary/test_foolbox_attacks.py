@@ -10,9 +10,11 @@ import torch
 from known_models import linear_model, small_network
 from torch import Tensor, nn
 
-from locality.boundary.bisect import bisect, margin
-from locality.boundary.foolbox_attacks import BATCHED, foolbox_search, minimum_norm_attacks, own_randomness
-from locality.model_calls import Calls, calling, image_seeds
+from locality.boundary.bisect import bisect
+from locality.boundary.foolbox_attacks import BATCHED, foolbox_search, minimum_norm_attacks
+from locality.model_calls import Calls, calling
+from locality.model_calls.randomness import image_seeds, own_randomness
+from locality.perturbation import margin
 
 
 def found(

@@ -11,9 +11,11 @@ import torch
 from known_models import linear_model, small_network
 from torch import Tensor, nn
 
-from locality.boundary.bisect import bisect, margin
+from locality.boundary.bisect import bisect
 from locality.boundary.pgd_cw import EPSILONS, PaperPieces, paper_pieces, paper_search
-from locality.model_calls import Calls, calling, image_seeds
+from locality.model_calls import Calls, calling
+from locality.model_calls.randomness import image_seeds
+from locality.perturbation import margin
 
 
 @pytest.fixture

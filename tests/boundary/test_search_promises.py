@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from locality.boundary import SEARCHES, find_boundary, thorough
 from locality.data.dataset import load_dataset
-from locality.model_calls import image_seeds
+from locality.model_calls.randomness import image_seeds
 from locality.zoo.load import load_model
 
 

@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from locality.data.decode import decode_image, image_size
-from locality.types import DataError
+from locality.errors import DataError
 
 
 def encoded(picture: Image.Image, form: str = "PNG", **options: object) -> bytes:

@@ -14,7 +14,7 @@ import pytest
 
 from locality.data import fetch
 from locality.data.fetch import Archive, Entry, cached_data, get_data, unpack_tar
-from locality.types import DataError
+from locality.errors import DataError
 
 
 class QuietHandler(http.server.SimpleHTTPRequestHandler):

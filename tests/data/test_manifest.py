@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from locality.data.manifest import Entry, Manifest
 from locality.data.manifest_csv import read_manifest, write_manifest
-from locality.types import DataError
+from locality.errors import DataError
 
 WriteCsv = Callable[..., Path]
 

@@ -7,7 +7,7 @@ import pytest
 
 from locality.data import roots
 from locality.data.roots import is_inside, open_root
-from locality.types import DataError
+from locality.errors import DataError
 
 
 @pytest.fixture(params=["folder", "zip"])

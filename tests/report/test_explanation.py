@@ -12,8 +12,9 @@ from PIL import Image
 from torch import Tensor, nn
 
 import locality
+from locality.errors import DataError
 from locality.report.explanation import Explanation, explain_image
-from locality.types import DataError, ModelSpec
+from locality.types import ModelSpec
 
 SPEC = ModelSpec("<b>two</b>", (4, 4), 4, classes=("n02123045", "circle"))
 

@@ -11,8 +11,8 @@ from known_models import small_network
 from pyautoattack import AutoAttack
 from torch import Tensor, nn
 
-from locality.boundary.foolbox_attacks import FoolboxBridge
 from locality.model_calls import calling
+from locality.model_calls.third_party import FoolboxBridge
 from locality.robustness.autoattack import SUITES, ZERO_GRADIENTS, Threat, _attack, attacked, attacks_of, check_sizes
 from locality.robustness.pgd import Loss, Norm, pgd
 

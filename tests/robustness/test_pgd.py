@@ -9,10 +9,11 @@ import torch
 from known_models import linear_model, small_network
 from torch import Tensor
 
-from locality.boundary.bisect import margin
-from locality.boundary.foolbox_attacks import load_foolbox
-from locality.model_calls import calling, image_seeds
-from locality.robustness.pgd import Loss, Norm, pgd, project, random_points
+from locality.model_calls import calling
+from locality.model_calls.randomness import image_seeds
+from locality.model_calls.third_party import load_foolbox
+from locality.perturbation import margin, project, random_in_ball
+from locality.robustness.pgd import Loss, Norm, pgd
 
 
 def crosses(model: Any, points: Tensor, labels: Tensor) -> list[bool]:
@@ -103,7 +104,7 @@ def test_company_and_order_do_not_matter(norm: Norm) -> None:
 def test_the_random_start_is_uniform_in_the_ball() -> None:
     images = 0.5 + 0.1 * torch.rand(600, 1, 2, 2)
     for norm in ("l2", "linf"):
-        offset = (random_points(images, image_seeds(images, 0), 0.2, norm) - images).flatten(1) / 0.2
+        offset = (random_in_ball(images, image_seeds(images, 0), 0.2, norm) - images).flatten(1) / 0.2
         radius = offset.norm(dim=1) if norm == "l2" else offset.abs().amax(dim=1)
         inside = [float((radius**4 < share).float().mean()) for share in (0.25, 0.5, 0.75, 1.00001)]
         assert inside == pytest.approx([0.25, 0.5, 0.75, 1], abs=0.06)  # three standard errors

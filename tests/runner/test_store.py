@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from locality.files import write_atomically
 from locality.runner.evaluate import evaluate
 from locality.runner.plan import Plan, make_plan
 from locality.runner.results import TABLES
@@ -17,7 +18,6 @@ from locality.runner.run import Machine, run_suite
 from locality.runner.store import Store, read_results
 from locality.runner.suite import FaithfulnessPart, RobustPart, SanityPart, SearchesPart
 from locality.runner.suite_file import DataChoice, ModelChoice, Suite
-from locality.runner.table_files import write_whole
 from locality.runner.unit import Measured, measure
 from locality.zoo.load import load_model
 
@@ -221,11 +221,11 @@ def test_files_are_whole_or_absent(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        write_whole(target, write_half)
+        write_atomically(target, write_half)
     assert list(tmp_path.iterdir()) == []
-    write_whole(target, lambda path: path.write_text("old"))
+    write_atomically(target, lambda path: path.write_text("old"))
     with pytest.raises(KeyboardInterrupt):
-        write_whole(target, write_half)
+        write_atomically(target, write_half)
     assert target.read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 
@@ -247,7 +247,7 @@ def test_what_is_renamed_is_on_the_disk_first(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(os, "replace", watched_replace)
     monkeypatch.setattr(os, "fsync", watched_fsync)
-    write_whole(target, lambda path: path.write_text("new"))
+    write_atomically(target, lambda path: path.write_text("new"))
     assert events == ["sync old", "rename new over old", "sync folder"]
     assert target.read_text() == "new"
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from locality.files import packaged_file
 from locality.runner.plan import make_plan, parts_of
 from locality.runner.suite_file import (
     DataChoice,
@@ -18,7 +19,6 @@ from locality.runner.suite_file import (
     with_images,
 )
 from locality.runner.suite_models import model_rows
-from locality.shipped import shipped
 from locality.zoo.catalog import entries
 
 GOOD = 'models = ["suite_models:steady"]\ndata = { name = "shapes", limit = 4, options = { count = 20 } }\n'
@@ -178,7 +178,7 @@ def test_unknown_suite_lists_the_known_ones() -> None:
 def test_suites_that_ship(name: str) -> None:
     """What may be missing here is weights; names and settings must be right."""
     draft = draft_suite(name)
-    assert draft.suite.name == name == shipped(f"suites/{name}.toml").stem
+    assert draft.suite.name == name == packaged_file(f"suites/{name}.toml").stem
     assert wrong_names(draft) == []
     for problem in draft.problems:
         missing = [choice.source for choice in draft.suite.models if problem.startswith(f"`{choice.source}` ")]
@@ -193,7 +193,7 @@ def wrong_names(draft: Draft) -> list[str]:
 
 
 def test_a_misspelt_model_of_a_suite_is_noticed(tmp_path: Path) -> None:
-    text = shipped("suites/tiny.toml").read_text(encoding="utf-8").replace('"tiny_vit"', '"tinny_vitt"', 1)
+    text = packaged_file("suites/tiny.toml").read_text(encoding="utf-8").replace('"tiny_vit"', '"tinny_vitt"', 1)
     assert wrong_names(draft_suite(written(tmp_path, text))) == ["tinny_vitt"]
 
 

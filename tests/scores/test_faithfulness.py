@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from locality.attribution import boundary_integrated_gradients, integrated_gradients, saliency_map
 from locality.boundary import find_boundary
-from locality.model_calls import calling, image_seeds
+from locality.model_calls import calling
+from locality.model_calls.randomness import image_seeds
 from locality.scores.faithfulness import Faithfulness, completeness_gap, faithfulness
 from locality.scores.infidelity import (
     BaselineStep,
@@ -326,7 +327,7 @@ def test_what_was_added_is_what_counts() -> None:
     with calling(lambda pixels: pixels.flatten(1).double() @ weights.double(), images) as calls:
         target = torch.zeros(2, dtype=torch.int64)
         logit = calls.logits(images)[:, 0]
-        from locality.attribution.preparation import Evaluation
+        from locality.model_calls.targets import Evaluation
 
         draw = GaussianNoise(1e-6).draw(images, [1, 2], None)
         explained, change = explained_and_change(calls, images, maps, Evaluation(target, logit, None), draw, 50)

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from locality.cli import app
 from locality.data.dataset import load_dataset
-from locality.download import file_hash
+from locality.files import file_hash
 from locality.training.export import accuracies, write_model, write_weights
 from locality.training.loop import Trained, new_model
 from locality.training.recipe import DataPart, Recipe

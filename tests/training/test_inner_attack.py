@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from locality.robustness.pgd import random_points
+from locality.perturbation import random_in_ball
 from locality.training.inner_attack import perturbed
 
 
@@ -41,7 +41,7 @@ def test_pixels_stay_in_range_and_weights_get_no_gradient() -> None:
     model, images = Linear(), torch.rand(4, 3, 2, 2)
     images[0] = 1.0
     for norm in ("linf", "l2"):
-        start = random_points(images, [1, 2, 3, 4], 0.3, norm)  # type: ignore[arg-type]
+        start = random_in_ball(images, [1, 2, 3, 4], 0.3, norm)  # type: ignore[arg-type]
         found = perturbed(model, images, objective, start, 0.3, norm, 4, 0.2)  # type: ignore[arg-type]
         assert float(found.min()) >= 0
         assert float(found.max()) <= 1
@@ -54,8 +54,8 @@ def test_pixels_stay_in_range_and_weights_get_no_gradient() -> None:
 @pytest.mark.parametrize("norm", ["linf", "l2"])
 def test_starts_are_each_images_own(norm: str) -> None:
     images = torch.full((2, 3, 8, 8), 0.5)
-    both = random_points(images, [5, 9], 0.1, norm)  # type: ignore[arg-type]
-    turned = random_points(images, [9, 5], 0.1, norm)  # type: ignore[arg-type]
+    both = random_in_ball(images, [5, 9], 0.1, norm)  # type: ignore[arg-type]
+    turned = random_in_ball(images, [9, 5], 0.1, norm)  # type: ignore[arg-type]
     assert torch.equal(both, turned.flip(0))
     assert not torch.equal(both[0], both[1])
     offset = (both - images).flatten(1)

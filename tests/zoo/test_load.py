@@ -15,7 +15,7 @@ from scripted_server import Answer, Server
 from torch import nn
 
 from locality import load_dataset
-from locality.download import file_hash
+from locality.files import file_hash
 from locality.imagenet_classes import imagenet_wnids
 from locality.torchvision_shim import import_torchvision
 from locality.types import ModelSpec

@@ -25,11 +25,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from locality.boundary.bisect import rows
 from locality.boundary.fast.rivals import STEPS_TO_A_RIVAL, try_rivals
 from locality.boundary.fast.sphere_walk import walk
 from locality.boundary.fast.tangent_steps import State, one_round, sharpen
 from locality.model_calls import Calls
+from locality.perturbation import per_image
+from locality.types import Norm
 
 LATER_ROUND = 2 / 3  # of the first one's steps: later ones begin near a solution
 
@@ -38,7 +39,7 @@ def fast_search(
     calls: Calls,
     images: Tensor,
     labels: Tensor,
-    norm: str,
+    norm: Norm,
     seeds: list[int],
     progress: Any,
     *,
@@ -76,7 +77,7 @@ def fast_search(
             found = torch.isfinite(state.best[active])
             finished = found & ((state.agreement[active] > aligned) | ~(gained >= gain))  # an offset of 0 gains nan
             # Those found go on from their best point, the others from beyond where they are.
-            again = torch.where(rows(found), state.best_offset[active], 1.3 * state.offset[active])
+            again = torch.where(per_image(found), state.best_offset[active], 1.3 * state.offset[active])
             state.offset[active] = (images[active] + again).clamp(*calls.limits) - images[active]
             active = active[~finished]
             state.finished = max(state.finished, len(images) - len(active))
@@ -90,7 +91,7 @@ def fast_search(
     if free:
         rounds(walk(calls, state, norm, max_gradients), later, max_gradients)
     found = torch.isfinite(state.best)
-    return images + torch.where(rows(found), state.best_offset, state.offset)
+    return images + torch.where(per_image(found), state.best_offset, state.offset)
 
 
 def _check_steps(steps: int, max_gradients: int) -> None:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from locality.boundary.fast.tangent_steps import AIM, State, one_round
 from locality.model_calls import Calls
+from locality.types import Norm
 
 STEPS_TO_A_RIVAL = 8
 MIDWAY = 0.6  # of the way to the best point, where rivals are ranked and tried: at the image it shows less which is nearest
@@ -14,7 +15,7 @@ HOPE = (1.6, 1.15)  # of the best distance: what the tangents of a first step to
 WORTH = 5.0  # a rival whose margin midway is that much larger than the smallest one is hardly ever nearer
 
 
-def try_rivals(calls: Calls, state: State, norm: str, compared: int, max_gradients: int) -> None:
+def try_rivals(calls: Calls, state: State, norm: Norm, compared: int, max_gradients: int) -> None:
     """Rounds towards the strongest rivals, from midway to the best point.
 
     One or two gradients mostly tell: a rival whose tangent promises nothing shorter is left.

@@ -15,10 +15,11 @@ import math
 import torch
 from torch import Tensor
 
-from locality.boundary.bisect import margin, rows
 from locality.boundary.fast.tangent_steps import State, share_alone, smooth_margin
-from locality.boundary.tangent import POOR, cosine_to_normal, offset_length
+from locality.boundary.tangent import POOR, cosine_to_normal
 from locality.model_calls import Calls
+from locality.perturbation import length, margin, per_image
+from locality.types import Norm
 
 TURNED = 0.5  # cosine of the gradients at the image and at the best point, below which they have little in common
 NEARER = 0.6  # of what the first tangent promised
@@ -30,7 +31,7 @@ LOOK_FROM, LOOK_UNTIL = 3, 5  # steps at which tangents are looked at
 HOPE = 0.7  # of the best distance: what one of these tangents must promise for the walk to go on
 
 
-def walk(calls: Calls, state: State, norm: str, max_gradients: int) -> Tensor:
+def walk(calls: Calls, state: State, norm: Norm, max_gradients: int) -> Tensor:
     """Walks around the images that may have a nearer boundary; says for which one was found."""
     everyone = torch.nonzero(_doubtful(state, norm) & (state.spent + WALK_STEPS <= max_gradients))[:, 0]
     active, before = everyone, state.best.clone()
@@ -47,7 +48,7 @@ def walk(calls: Calls, state: State, norm: str, max_gradients: int) -> Tensor:
         if step > 0:
             radius = radius * torch.where(value < 0, 1 - RADIUS_STEP, 1 + RADIUS_STEP)
         size = LAST_STEP + (FIRST_STEP - LAST_STEP) * 0.5 * (1 + math.cos(math.pi * step / WALK_STEPS))
-        moved = offset - rows(size * FIRST_RADIUS * before[active]) * _unit(gradient, norm)
+        moved = offset - per_image(size * FIRST_RADIUS * before[active]) * _unit(gradient, norm)
         if LOOK_FROM <= step <= LOOK_UNTIL:
             tangent = torch.minimum(tangent, _tangent_distance(value, gradient, offset, norm))
         offset = (images + _on_sphere(moved, radius, norm)).clamp(*calls.limits) - images
@@ -60,7 +61,7 @@ def walk(calls: Calls, state: State, norm: str, max_gradients: int) -> Tensor:
     return nearer
 
 
-def _doubtful(state: State, norm: str) -> Tensor:
+def _doubtful(state: State, norm: Norm) -> Tensor:
     """N: whether an image's best point may not be on the nearest boundary."""
     first, last = state.first_gradient.flatten(1), state.best_gradient.flatten(1)
     turned = (torch.nn.functional.cosine_similarity(first, last) < TURNED) & (first.abs().amax(dim=1) > 0)
@@ -68,19 +69,19 @@ def _doubtful(state: State, norm: str) -> Tensor:
     return astray | (turned & (state.best < NEARER * state.promised))
 
 
-def _tangent_distance(value: Tensor, gradient: Tensor, offset: Tensor, norm: str) -> Tensor:
+def _tangent_distance(value: Tensor, gradient: Tensor, offset: Tensor, norm: Norm) -> Tensor:
     """N: how far from the image the tangent at an offset puts the boundary, the pixels' limits aside."""
     steepness = gradient.flatten(1).norm(dim=1) if norm == "l2" else gradient.flatten(1).abs().sum(1)
     return (value - (gradient * offset).flatten(1).sum(1)) / steepness.clamp_min(1e-30)
 
 
-def _unit(gradient: Tensor, norm: str) -> Tensor:
+def _unit(gradient: Tensor, norm: Norm) -> Tensor:
     """The gradients, at length 1; their signs in ℓ∞."""
-    return gradient / rows(offset_length(gradient, norm).clamp_min(1e-30)) if norm == "l2" else gradient.sign()
+    return gradient / per_image(length(gradient, norm).clamp_min(1e-30)) if norm == "l2" else gradient.sign()
 
 
-def _on_sphere(offset: Tensor, radius: Tensor, norm: str) -> Tensor:
+def _on_sphere(offset: Tensor, radius: Tensor, norm: Norm) -> Tensor:
     """The nearest offsets of the given lengths; in ℓ∞, where those inside are as good, of these lengths at most."""
     if norm == "l2":
-        return offset * rows(radius / offset_length(offset, norm).clamp_min(1e-30))
-    return torch.minimum(torch.maximum(offset, -rows(radius)), rows(radius))
+        return offset * per_image(radius / length(offset, norm).clamp_min(1e-30))
+    return torch.minimum(torch.maximum(offset, -per_image(radius)), per_image(radius))

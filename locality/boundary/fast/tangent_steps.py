@@ -8,9 +8,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from locality.boundary.bisect import SLACK, margin
-from locality.boundary.tangent import offset_length, tangent_point
+from locality.boundary.bisect import SLACK
+from locality.boundary.tangent import tangent_point
 from locality.model_calls import Calls, Limits
+from locality.perturbation import length, margin
+from locality.types import Norm
 
 FIRST_OVERSHOOT = 1.5  # of the linearised distance: beyond the boundary the tangent is the boundary's
 AIM, AIM_GROWS, AIM_SHRINKS, AIM_RANGE = 0.15, 1.6, 0.6, (0.01, 1.0)  # shares of the first margin
@@ -54,7 +56,7 @@ class State:
         self.finished = 0  # images, as far as progress was told
 
     def keep_shorter(
-        self, chosen: Tensor, offset: Tensor, logits: Tensor, norm: str, gradient: Tensor, alone: Tensor
+        self, chosen: Tensor, offset: Tensor, logits: Tensor, norm: Norm, gradient: Tensor, alone: Tensor
     ) -> Tensor:
         """Take the offsets of the chosen images that are across and shorter than the best; says which.
 
@@ -63,11 +65,11 @@ class State:
         """
         value = margin(logits, self.labels[chosen])
         share = torch.where(alone > ALONE, share_to_boundary(value, gradient, offset), 1.0)
-        length = offset_length(offset, norm) * share
+        distance = length(offset, norm) * share
         noise = 2 * SLACK * logits.abs().amax(dim=1)  # one that is across by less may not be the next time
-        better = (value < -noise) & (length < self.best[chosen])
+        better = (value < -noise) & (distance < self.best[chosen])
         kept = chosen[better]
-        self.best[kept] = length[better]
+        self.best[kept] = distance[better]
         self.best_offset[kept] = offset[better]
         self.best_value[kept] = value[better]
         self.best_noise[kept] = noise[better]
@@ -82,7 +84,7 @@ def one_round(
     state: State,
     active: Tensor,
     rival: Tensor | None,
-    norm: str,
+    norm: Norm,
     steps: int,
     from_image: bool,
     hope: Sequence[float] = (),
@@ -123,7 +125,7 @@ def one_round(
         state.agreement[active] = torch.where(better, agreement, state.agreement[active])
         if from_image and step == 0:
             offset = FIRST_OVERSHOOT * wanted
-            state.promised[active] = offset_length(wanted, norm)
+            state.promised[active] = length(wanted, norm)
         else:
             size = (1.0 if from_image or bold else LATER_STEP) * 0.5 * (1 + math.cos(math.pi * step / steps))
             lost = behind & across
@@ -136,14 +138,14 @@ def one_round(
         settled = better & (agreement > state.settled) & (alone > ALONE)
         left = ~settled
         if step < len(hope):
-            left &= offset_length(wanted, norm) < hope[step] * state.best[active]
+            left &= length(wanted, norm) < hope[step] * state.best[active]
         if not left.any():
             break
         active, images, labels, offset = active[left], images[left], labels[left], offset[left]
         rival = None if rival is None else rival[left]
 
 
-def sharpen(calls: Calls, state: State, norm: str, max_gradients: int) -> None:
+def sharpen(calls: Calls, state: State, norm: Norm, max_gradients: int) -> None:
     """Where the tangent at the best point puts the nearest one: all that a linear model needs.
 
     Costs a forward pass, and a gradient where the one known is a mixture of several rivals'.
@@ -156,7 +158,7 @@ def sharpen(calls: Calls, state: State, norm: str, max_gradients: int) -> None:
         state.best_value[mixed] = rival_margin(logits, labels, reached)
         state.best_alone[mixed] = 1.0
         share = share_to_boundary(state.best_value[mixed], state.best_gradient[mixed], state.best_offset[mixed])
-        state.best[mixed] = offset_length(state.best_offset[mixed], norm) * share  # the mixture may have said too little
+        state.best[mixed] = length(state.best_offset[mixed], norm) * share  # the mixture may have said too little
         state.spent[mixed] += 1
     these = torch.nonzero(torch.isfinite(state.best))[:, 0]
     images, gradient = state.images[these], state.best_gradient[these]
@@ -164,7 +166,7 @@ def sharpen(calls: Calls, state: State, norm: str, max_gradients: int) -> None:
     tangent = state.best_offset[these], aimed_at, gradient
     offset = JUST_BEYOND * tangent_point(images, *tangent, norm, calls.limits)
     offset = (images + offset).clamp(*calls.limits) - images
-    shorter = offset_length(offset, norm) < JUST_BEYOND * state.best[these]  # the others need not be asked about
+    shorter = length(offset, norm) < JUST_BEYOND * state.best[these]  # the others need not be asked about
     if shorter.any():
         logits = calls.logits(images[shorter] + offset[shorter])
         alone = state.best_alone[these[shorter]]

@@ -24,7 +24,7 @@ from locality.data.manifest import Entry, Manifest
 from locality.data.manifest_csv import MAX_SIDE
 from locality.data.roots import is_inside, open_root
 from locality.data.source import FileReader, Source
-from locality.types import DataError, Fault
+from locality.errors import DataError, Fault
 
 OVERHANG = 1.0  # COCO rounds to hundredths of a pixel; boxes may cross the edge by that much and are cut
 LICENCE = "Flickr, per image; annotations CC-BY-4.0"

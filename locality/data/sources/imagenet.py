@@ -9,7 +9,7 @@ do not say whether the last pixel is inside, and corners equal to the width occu
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -22,15 +22,15 @@ from locality.data.fetch import cached_data
 from locality.data.manifest import Entry, Manifest
 from locality.data.roots import Folder, Root, open_root
 from locality.data.source import FileReader, Source
+from locality.errors import DataError, Fault
 from locality.imagenet_classes import imagenet_wnids
-from locality.types import DataError, Fault
+from locality.progress import Progress
 
 WNID = re.compile(r"n\d{8}")
 IMAGE_NAMES = (".jpeg", ".jpg", ".png")
 MAX_XML_BYTES = 1_000_000
 OVERHANG = 1.0  # pixels by which annotators' boxes may cross the edge; they are cut, further ones are faults
 LICENCE = "ImageNet terms of access"
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)

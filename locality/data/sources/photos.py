@@ -12,8 +12,8 @@ from typing import IO
 from locality.data.manifest_csv import read_manifest
 from locality.data.roots import Folder
 from locality.data.source import FileReader, Source
-from locality.shipped import shipped
-from locality.types import DataError
+from locality.errors import DataError
+from locality.files import packaged_file
 
 PACKAGES = ("skimage", "matplotlib")
 
@@ -22,7 +22,7 @@ def photos(split: str = "eval") -> Source:
     """The source of all photographs; there is only the split `eval`."""
     if split != "eval":
         raise DataError(f"`split` of photos must be eval, got {split!r}: there are too few photographs to train on")
-    manifest, faults = read_manifest(shipped("manifests/photos.csv"))
+    manifest, faults = read_manifest(packaged_file("manifests/photos.csv"))
     return Source("photos", manifest, manifest.classes(), FileReader(manifest, Packages()), tuple(faults))
 
 

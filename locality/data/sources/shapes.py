@@ -20,7 +20,7 @@ from torch import Tensor
 
 from locality.data.manifest import Entry, Manifest
 from locality.data.source import Pixels, Source
-from locality.types import DataError
+from locality.errors import DataError
 
 Cue = Literal["background", "none", "swapped"]
 CUES: tuple[Cue, ...] = ("background", "none", "swapped")

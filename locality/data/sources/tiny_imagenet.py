@@ -16,7 +16,7 @@ from locality.data.boxes import cut_boxes
 from locality.data.manifest import Entry, Manifest
 from locality.data.roots import Root, open_root
 from locality.data.source import FileReader, Source
-from locality.types import DataError, Fault
+from locality.errors import DataError, Fault
 
 SIDE = 64
 TRAIN_PER_CLASS = 400

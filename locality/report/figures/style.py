@@ -6,7 +6,6 @@ are made without pyplot, so that no window system and no global state take part.
 
 from __future__ import annotations
 
-import functools
 import io
 import math
 import textwrap
@@ -23,9 +22,9 @@ from matplotlib.legend_handler import HandlerPatch
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
 
+from locality.files import write_atomically
 from locality.report.aggregates import Kind, Measure, Model
 from locality.report.tables.formats import one_line
-from locality.runner.table_files import write_whole
 
 COLUMN_WIDTH, PAGE_WIDTH = 3.3, 6.8  # inches, of a paper
 Width = Literal["page", "column"]
@@ -208,7 +207,7 @@ def write_figure(figure: Figure, folder: Path, name: str, forms: Sequence[str] =
     for form in forms:
         path = folder / f"{name}.{form}"
         content = figure_bytes(figure, form)
-        write_whole(path, functools.partial(Path.write_bytes, data=content))
+        write_atomically(path, content)
         paths.append(path)
     return paths
 

@@ -19,6 +19,7 @@ from string import Template
 from typing import Any
 
 from locality import __version__
+from locality.files import write_atomically
 from locality.report.aggregates import NotMeasuredError
 from locality.report.figures.catalogue import FIGURES
 from locality.report.figures.options import Choice, by_data
@@ -28,7 +29,6 @@ from locality.report.page.gallery import gallery_data
 from locality.report.tables.build import tables
 from locality.report.tables.table import Cell, Column, Table
 from locality.runner.results import Results
-from locality.runner.table_files import write_whole
 
 SHOWN_FIGURES = ("3.4", "3.5", "3.2", "distance", "2.4", "3.3", "B.1", "B.2")
 PIXELS = 140  # an inch of a figure
@@ -48,7 +48,7 @@ def write_report(results: Results, path: Path) -> Path:
     """Write the page to `path`, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     page = report_page(results)
-    write_whole(path, lambda unfinished: unfinished.write_text(page, encoding="utf-8"))
+    write_atomically(path, page)
     return path
 
 

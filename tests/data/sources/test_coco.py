@@ -11,7 +11,7 @@ from pycocotools import mask as coco_mask
 
 from locality import load_dataset
 from locality.data.sources.coco import coco, segmentation_mask
-from locality.types import DataError
+from locality.errors import DataError
 
 WriteImage = Callable[..., str]
 

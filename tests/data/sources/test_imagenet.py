@@ -7,8 +7,8 @@ import pytest
 
 from locality import load_dataset
 from locality.data.sources.imagenet import imagenet, xml_annotation
+from locality.errors import DataError
 from locality.imagenet_classes import imagenet_wnids
-from locality.types import DataError
 
 WriteImage = Callable[..., str]
 TENCH, SPRINGER = "n01440764", "n02102040"

@@ -6,7 +6,7 @@ import torch
 
 from locality import load_dataset
 from locality.data.sources.shapes import CLASSES, CUES, shape_image, shapes
-from locality.types import DataError
+from locality.errors import DataError
 
 
 @pytest.mark.parametrize("index", range(20))

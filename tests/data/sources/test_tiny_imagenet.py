@@ -6,7 +6,8 @@ import torch
 
 from locality import load_dataset
 from locality.data.sources.tiny_imagenet import tiny_imagenet
-from locality.types import Box, DataError, ModelSpec
+from locality.errors import DataError
+from locality.types import Box, ModelSpec
 
 
 @pytest.fixture(params=["folder", "folder above", "zip"])

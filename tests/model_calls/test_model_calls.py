@@ -4,7 +4,9 @@ from torch import Tensor, nn
 
 from locality.attribution import SM, attribute_all
 from locality.boundary import find_boundary
-from locality.model_calls import calling, check_images, image_seeds, model_device
+from locality.model_calls import calling, model_device
+from locality.model_calls.checks import check_images
+from locality.model_calls.randomness import image_seeds
 
 
 @pytest.fixture

@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from locality.shipped import PACKAGE, shipped
+from locality.files import PACKAGE, packaged_file
 
 ROOT = Path(__file__).parents[1]
 
 
 def test_in_the_checkout() -> None:
-    assert shipped("manifests/photos.csv") == ROOT / "data_manifests/photos.csv"
-    assert shipped("suites/README.md").is_file()
+    assert packaged_file("manifests/photos.csv") == ROOT / "data_manifests/photos.csv"
+    assert packaged_file("suites/README.md").is_file()
 
 
 @pytest.mark.parametrize("name", ["manifests/none.csv", "photos.csv", "manifests", "manifests/", "secrets/x"])
 def test_what_is_not_there_is_an_error_that_lists_what_is(name: str) -> None:
     with pytest.raises(FileNotFoundError, match=r"photos\.csv|must start with manifests/"):
-        shipped(name)
+        packaged_file(name)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def clean_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_in_a_wheel_without_the_source_tree(clean_python: Path, tmp_path: Path) -> None:
     code = (
-        "import locality, locality.shipped as s; print(locality.__file__); print(s.shipped('suites/README.md'));"
+        "import locality, locality.files as s; print(locality.__file__); print(s.packaged_file('suites/README.md'));"
         "from locality import load_dataset; print(len(load_dataset('photos', max_box_share=None)))"
     )
     done = subprocess.run([str(clean_python), "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -4,9 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from locality import kept_memory
-from locality.kept_memory import CHOSEN_BY, KEPT, MMAP_THRESHOLD, TRIM_THRESHOLD, USUAL_MMAP, USUAL_TRIM, memory_kept
-from locality.model_calls import calling
+from locality.model_calls import calling, malloc
+from locality.model_calls.malloc import CHOSEN_BY, KEPT, MMAP_THRESHOLD, TRIM_THRESHOLD, USUAL_MMAP, USUAL_TRIM, memory_kept
 
 
 class Library:
@@ -24,7 +23,7 @@ class Library:
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> Library:
     found = Library()
-    monkeypatch.setattr(kept_memory, "_glibc", lambda: found)
+    monkeypatch.setattr(malloc, "_glibc", lambda: found)
     for name in CHOSEN_BY:
         monkeypatch.delenv(name, raising=False)
     return found
@@ -48,7 +47,7 @@ def test_what_the_user_chose_stays(library: Library, monkeypatch: pytest.MonkeyP
 
 
 def test_other_systems_go_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_memory, "_glibc", lambda: None)
+    monkeypatch.setattr(malloc, "_glibc", lambda: None)
     with memory_kept():
         pass
 
@@ -63,7 +62,7 @@ def test_memory_is_kept_while_a_model_is_called(library: Library) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc is Linux's")
 def test_the_c_library_takes_these_limits() -> None:
-    library = kept_memory._glibc()
+    library = malloc._glibc()
     if library is None:
         pytest.skip("another C library")
     assert library.mallopt(TRIM_THRESHOLD, KEPT) == 1

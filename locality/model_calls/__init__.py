@@ -7,7 +7,6 @@ memory is halved, and every evaluation is counted.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import sys
 import warnings
@@ -19,11 +18,11 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
-from locality.cheaper_layers import CheaperLayers, has_cheaper_layers
-from locality.kept_memory import memory_kept
+from locality.model_calls.checks import Bounds, check_chunk
+from locality.model_calls.cpu_layers import CheaperLayers, has_cheaper_layers
+from locality.model_calls.malloc import memory_kept
 
 Model = Callable[[Tensor], Tensor]
-Bounds = tuple[float, float] | None
 Limits = tuple[float, float]
 Objective = Callable[..., Tensor]  # N×K logits and what goes with them ↦ N numbers
 
@@ -36,58 +35,6 @@ OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", 
 NEEDS_CONTIGUOUS = "view size is not compatible"
 # Packages between the caller's line and ours: a warning about the caller's model points to none of them.
 NOT_THE_CALLER = {"locality", "captum", "torch", "foolbox", "eagerpy", "pyautoattack"}
-
-
-def check_images(images: Tensor, bounds: Bounds = (0.0, 1.0)) -> None:
-    """Raise unless `images` is a batch of pixels: float, N×C×H×W, finite, within `bounds` (None: any range)."""
-    if not isinstance(images, Tensor):
-        raise TypeError(f"`images` must be a tensor, got {type(images).__name__}: stack them with torch.stack")
-    if images.dim() != 4:
-        raise ValueError(f"`images` must be N×C×H×W, got shape {tuple(images.shape)}: one image needs images[None]")
-    if not images.is_floating_point():
-        raise TypeError(f"`images` must be float32 in [0, 1], got {images.dtype}: divide 8-bit pixels by 255")
-    if images.numel() == 0:
-        raise ValueError(f"`images` must hold at least one image, got shape {tuple(images.shape)}")
-    low, high = (float(value) for value in torch.aminmax(images.detach()))
-    if not (math.isfinite(low) and math.isfinite(high)):
-        raise ValueError("`images` must be finite, got nan or inf")
-    if bounds is not None and (low < bounds[0] - 1e-6 or high > bounds[1] + 1e-6):
-        raise ValueError(
-            f"`images` must lie in [{bounds[0]:g}, {bounds[1]:g}], got [{low:.3g}, {high:.3g}]: pass pixels, "
-            "the model normalises them; where noise is added to them, bounds=None lets them leave it"
-        )
-
-
-def check_chunk(chunk: object) -> None:
-    """Raise unless the number of images that go through the model at once is None, our choice, or 1 or more."""
-    if chunk is not None and (isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1):
-        raise ValueError(f"`chunk` must be a whole number of images of at least 1, or None, got {chunk!r}")
-
-
-def check_target(target: Tensor, classes: int, name: str = "target") -> None:
-    """Raise unless every class index is below the number of logits."""
-    if target.numel() and (int(target.min()) < 0 or int(target.max()) >= classes):
-        raise ValueError(
-            f"`{name}` must be a class from 0 to {classes - 1}, got {int(target.min())} to {int(target.max())}: "
-            "labels must index the model's logits"
-        )
-
-
-def check_labels(labels: object, images: int) -> Tensor:
-    """The labels, if they are whole numbers, one an image; else an error."""
-    if isinstance(labels, Tensor) and labels.shape == (images,) and not labels.is_floating_point():
-        return labels.long()
-    got = f"{labels.dtype} of shape {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
-    raise ValueError(f"`labels` must be a tensor of {images} whole class numbers, one an image, got {got}")
-
-
-def image_seeds(images: Tensor, seed: int) -> list[int]:
-    """A seed for each image, drawn from its pixels: neither its place in the batch nor its company changes it."""
-    found = []
-    for image in images.detach().float().cpu():
-        digest = hashlib.blake2b(image.contiguous().numpy().tobytes(), digest_size=8, key=str(seed).encode()).digest()
-        found.append(int.from_bytes(digest, "big") >> 1)
-    return found
 
 
 @dataclass

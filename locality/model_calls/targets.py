@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from locality.model_calls import Bounds, Calls, Model, calling, check_images, check_target
+from locality.model_calls import Calls, Model, calling
+from locality.model_calls.checks import Bounds, check_images, check_target
 
 Target = int | Sequence[int] | Tensor | None  # None: the class the model predicts for the image
 UNIT: Bounds = (0.0, 1.0)

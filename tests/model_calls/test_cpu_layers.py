@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from locality.cheaper_layers import CheaperLayers, has_cheaper_layers
+from locality.model_calls.cpu_layers import CheaperLayers, has_cheaper_layers
 
 
 def norm(**options: bool) -> nn.BatchNorm2d:

@@ -1,0 +1,97 @@
+"""Errors with fields: what is wrong, where, and what to do about it. No behaviour depends on the text of a message."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+
+class ArgumentError(ValueError):
+    """An argument that cannot be used; the sentence is made of its fields.
+
+    >>> print(ArgumentError("steps", "a whole number of at least 1", -3, "the default is 100"))
+    `steps` must be a whole number of at least 1, got -3: the default is 100
+    """
+
+    def __init__(self, argument: str, expected: str, got: object, hint: str = "") -> None:
+        self.argument, self.expected, self.got, self.hint = argument, expected, got, hint
+        super().__init__(f"`{argument}` must be {expected}, got {got!r}{f': {hint}' if hint else ''}")
+
+    def renamed(self, argument: str) -> ArgumentError:
+        """The same error about an argument that the caller knows under another name."""
+        return type(self)(argument, self.expected, self.got, self.hint)
+
+    def __reduce__(self) -> tuple[type[ArgumentError], tuple[Any, ...]]:
+        return type(self), (self.argument, self.expected, self.got, self.hint)  # errors cross process borders
+
+
+def unknown_choice(argument: str, got: object, choices: Iterable[str], also: str = "") -> ArgumentError:
+    """The error for a name that is none of the choices; `also` says what else is allowed.
+
+    >>> print(unknown_choice("search", "fats", ["fast", "paper"], also="foolbox:NAME"))
+    `search` must be one of fast, paper or foolbox:NAME, got 'fats': did you mean 'fast'?
+    """
+    names = list(choices)
+    expected = f"one of {', '.join(names)}{f' or {also}' if also else ''}"
+    return ArgumentError(argument, expected, got, did_you_mean(str(got), names))
+
+
+def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """A question that suggests the known name nearest to `name`, upper and lower case alike; empty where none is near.
+
+    >>> did_you_mean("vit_b16_rob", ["vit_b16_robust", "resnet50"])
+    "did you mean 'vit_b16_robust'?"
+    >>> did_you_mean("zebra", ["vit_b16_robust"])
+    ''
+    """
+    names = {one.lower(): one for one in reversed(list(known))}
+    near = difflib.get_close_matches(name.lower(), names, 1, cutoff)
+    return f"did you mean {names[near[0]]!r}?" if near else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a file of settings: the key or name it is about, and what is wrong with it.
+
+    >>> print(Problem("robust[0].epsilon", "must be a number, got 'x'"))
+    `robust[0].epsilon` must be a number, got 'x'
+    """
+
+    where: str  # a path of keys, such as "models[2].arch"; "" where it is about the whole file
+    text: str
+
+    def __str__(self) -> str:
+        return f"`{self.where}` {self.text}" if self.where else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is wrong with a data set: where, of which image, and what to do about it."""
+
+    file: str
+    row: int | None  # line of `file`, counted from 1, the header included; None where there are no rows
+    image: str  # the image's id, or "" where none can be named
+    kind: str  # one of a few words, for counting: "missing file", "bad box", …
+    problem: str
+
+    def __str__(self) -> str:
+        place = self.file if self.row is None else f"{self.file}, row {self.row}"
+        return f"{place}: {self.problem}"
+
+
+class DataError(ValueError):
+    """Data that cannot be used as it is; `faults` lists every reason."""
+
+    def __init__(self, message: str, faults: tuple[Fault, ...] = ()) -> None:
+        super().__init__(message)
+        self.faults = faults
+
+    @classmethod
+    def of(cls, faults: list[Fault] | tuple[Fault, ...]) -> DataError:
+        more = f" (and {len(faults) - 1:,} more; `locality data check` lists them all)" if len(faults) > 1 else ""
+        return cls(f"{faults[0]}{more}", tuple(faults))
+
+    def __reduce__(self) -> tuple[type[DataError], tuple[str, tuple[Fault, ...]]]:
+        return type(self), (str(self), self.faults)  # errors cross process borders in data loaders
