@@ -1,21 +1,37 @@
-"""A TOML table as a frozen dataclass, with every mistake in it told at once rather than the first one."""
+"""TOML tables as frozen dataclasses, with every mistake listed at once rather than the first one."""
 
 from __future__ import annotations
 
-import difflib
+import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from fractions import Fraction
+from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-BAD = object()  # in place of a value that a problem was told about
+from locality.errors import Problem, did_you_mean
+
+BAD = object()  # in place of a value that a problem was listed for
+EXPECTED = {"str": "a text", "int": "a whole number", "bool": "true or false", "dict": "a table"}
 
 
-def typed_table(
-    kind: Any, table: dict[str, Any], where: str, problems: list[str], instead: Mapping[str, Any] = MappingProxyType({})
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file; a file that is not TOML is a ValueError that says so."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise ValueError(f"`{path}` is not a TOML file: {problem}") from None
+
+
+def settings_from(
+    kind: Any,
+    table: Mapping[str, Any],
+    where: str,
+    problems: list[Problem],
+    fallback: Mapping[str, Any] = MappingProxyType({}),
 ) -> Any:
-    """`kind` made of the table; what is wrong goes to `problems` and falls back to the field's default or to `instead`.
+    """`kind` made of the table; mistakes go to `problems`, and their fields take the default or the `fallback`.
 
     None where a field without either is missing or wrong. Numbers may be fractions in quotes, "4/255".
 
@@ -25,43 +41,44 @@ def typed_table(
     ...     epsilon: float
     ...     steps: int = 10
     >>> problems = []
-    >>> typed_table(Attack, {"epsilon": "1/4", "stpes": 3}, "robust", problems).epsilon, problems
-    (0.25, ["`robust` has an unknown key 'stpes': did you mean 'steps'?"])
+    >>> settings_from(Attack, {"epsilon": "1/4", "stpes": 3}, "robust", problems).epsilon
+    0.25
+    >>> print(*problems)
+    `robust` has an unknown key 'stpes': did you mean 'steps'?
     """
     known = {entry.name: entry for entry in fields(kind)}
     hints = get_type_hints(kind)
-    found = {}
+    values = {}
     for key, value in table.items():
         if key not in known:
-            near = difflib.get_close_matches(key, known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it may have {', '.join(known)}"
-            problems.append(f"`{where}` has an unknown key {key!r}: {hint}")
+            hint = did_you_mean(key, known) or f"it may have {', '.join(known)}"
+            problems.append(Problem(where, f"has an unknown key {key!r}: {hint}"))
             continue
-        typed = _value(hints[key], value, f"{where}.{key}", problems)
+        typed = _value(hints[key], value, f"{where}.{key}" if where else key, problems)
         if typed is not BAD:
-            found[key] = typed
-    missing = [name for name, entry in known.items() if name not in found and not _has_default(entry)]
-    problems += [f"`{where}` must have the key {name!r}" for name in missing if name not in table]
-    return None if set(missing) - set(instead) else kind(**{name: instead[name] for name in missing} | found)
+            values[key] = typed
+    missing = [name for name, entry in known.items() if name not in values and not _has_default(entry)]
+    problems += [Problem(where, f"must have the key {name!r}") for name in missing if name not in table]
+    return None if set(missing) - set(fallback) else kind(**{name: fallback[name] for name in missing} | values)
 
 
 def _has_default(entry: Field[Any]) -> bool:
     return entry.default is not MISSING or entry.default_factory is not MISSING
 
 
-def _value(kind: Any, value: Any, where: str, problems: list[str]) -> Any:
+def _value(kind: Any, value: Any, where: str, problems: list[Problem]) -> Any:
     origin, options = get_origin(kind), get_args(kind)
     if is_dataclass(kind):
         if isinstance(value, dict):
-            made = typed_table(kind, value, where, problems)
+            made = settings_from(kind, value, where, problems)
             return BAD if made is None else made
         expected = "a table"
     elif origin is Literal:
         if value in options:
             return value
-        near = difflib.get_close_matches(str(value), [str(option) for option in options], 1)
-        hint = f": did you mean {near[0]!r}?" if near else ""
-        problems.append(f"`{where}` must be one of {', '.join(map(str, options))}, got {value!r}{hint}")
+        hint = did_you_mean(str(value), map(str, options))
+        text = f"must be one of {', '.join(map(str, options))}, got {value!r}{hint and f': {hint}'}"
+        problems.append(Problem(where, text))
         return BAD
     elif origin in (Union, UnionType):  # only `… | None` occurs, and TOML has no None
         return _value(next(option for option in options if option is not NoneType), value, where, problems)
@@ -69,29 +86,35 @@ def _value(kind: Any, value: Any, where: str, problems: list[str]) -> Any:
         kinds = (options[0],) * len(value) if isinstance(value, list) and options[-1] is Ellipsis else options
         if isinstance(value, list) and len(value) == len(kinds):
             parts = [
-                _value(one, part, f"{where}[{place}]", problems)
-                for place, (one, part) in enumerate(zip(kinds, value, strict=True))
+                _value(one, part, f"{where}[{index}]", problems)
+                for index, (one, part) in enumerate(zip(kinds, value, strict=True))
             ]
             good = tuple(part for part in parts if part is not BAD)
             return good if options[-1] is Ellipsis or len(good) == len(parts) else BAD
         expected = "a list" if options[-1] is Ellipsis else f"a list of {len(options)}"
+    elif origin is dict:
+        if isinstance(value, dict):
+            typed = {key: _value(options[1], part, f"{where}.{key}", problems) for key, part in value.items()}
+            return {key: part for key, part in typed.items() if part is not BAD}
+        expected = "a table"
     elif kind is float:
-        number = _number(value)
+        number = number_from(value)
         if number is not None:
             return number
         expected = "a number"
     elif kind is Any or (isinstance(value, kind) and (kind is bool or not isinstance(value, bool))):
         return value
     else:
-        expected = {"str": "a text", "int": "a whole number", "bool": "true or false"}.get(kind.__name__, kind.__name__)
-    problems.append(f"`{where}` must be {expected}, got {value!r}")
+        expected = EXPECTED.get(kind.__name__, kind.__name__)
+    problems.append(Problem(where, f"must be {expected}, got {value!r}"))
     return BAD
 
 
-def _number(value: Any) -> float | None:
+def number_from(value: Any) -> float | None:
+    """A number, also written as a fraction in quotes, "4/255"; None for anything else."""
     if isinstance(value, str):
         try:
             return float(Fraction(value.replace(" ", "")))
-        except (ValueError, ZeroDivisionError):
+        except (ValueError, ZeroDivisionError, OverflowError):
             return None
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
+
+from locality.errors import ArgumentError, unknown_choice
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -16,6 +19,54 @@ if TYPE_CHECKING:
 Interpolation = Literal["bilinear", "bicubic"]
 Region = Literal["box", "object"]
 Norm = Literal["l2", "linf"]
+NORMS: dict[Norm, str] = {"l2": "ℓ2", "linf": "ℓ∞"}  # name ↦ how it is printed
+
+
+@dataclass(frozen=True, slots=True)
+class Threat:
+    """What an attacker may do to an image: move it by at most `radius` in `norm`, in pixels of [0, 1].
+
+    >>> print(Threat("linf", 4 / 255), Threat("l2", 0.75), Threat("linf", 0.1))
+    ℓ∞ 4/255 ℓ2 0.75 ℓ∞ 0.1
+    >>> Threat.parse("linf 4/255") == Threat("linf", 4 / 255)
+    True
+    """
+
+    norm: Norm
+    radius: float
+
+    def __post_init__(self) -> None:
+        if self.norm not in NORMS:
+            raise unknown_choice("norm", self.norm, NORMS)
+        if isinstance(self.radius, bool) or not isinstance(self.radius, int | float) or not 0 < self.radius < math.inf:
+            raise ArgumentError("epsilon", "a positive distance in pixels of [0, 1], such as 4/255", self.radius)
+        if self.norm == "linf" and self.radius > 1:
+            raise ArgumentError(
+                "epsilon",
+                "at most 1 for linf, since pixels lie in [0, 1]",
+                self.radius,
+                f"did you mean {self.radius:g}/255?",
+            )
+
+    def __str__(self) -> str:
+        return f"{NORMS[self.norm]} {self.radius_text}"
+
+    @property
+    def radius_text(self) -> str:
+        """The radius as people write it: in 255ths for ℓ∞, unless it has two decimals or fewer."""
+        if self.norm == "l2" or round(self.radius, 2) == self.radius:
+            return f"{self.radius:g}"
+        return f"{255 * self.radius:.3g}/255"
+
+    @classmethod
+    def parse(cls, text: str) -> Threat:
+        """The threat written as `linf 4/255` or `l2 0.75`."""
+        norm, _, radius = text.partition(" ")
+        try:
+            number = float(Fraction(radius.strip()))
+        except (ValueError, ZeroDivisionError, OverflowError):
+            raise ArgumentError("threat", "a norm and a radius, such as linf 4/255", text) from None
+        return cls(norm, number)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from locality.attribution import method
 from locality.boundary import SEARCHES
 from locality.boundary.foolbox_attacks import foolbox_search
 from locality.data.dataset import SOURCES
+from locality.errors import Problem
 from locality.files import PACKAGE, PACKAGED, packaged_file
 from locality.robustness.robust_accuracy import check_request
 from locality.runner.evaluate import Settings
@@ -21,7 +22,7 @@ from locality.runner.suite import DataChoice as DataChoice
 from locality.runner.suite import ModelChoice as ModelChoice
 from locality.runner.suite import RobustPart, trained
 from locality.runner.suite import Suite as Suite
-from locality.toml_settings import typed_table
+from locality.toml_settings import settings_from
 from locality.zoo.architectures import is_function
 from locality.zoo.catalog import entries, unknown_name
 from locality.zoo.load import CHECKPOINT_SUFFIXES
@@ -88,7 +89,9 @@ def draft_suite(path: str | Path, download: bool = False) -> Draft:
     problems: list[str] = []
     # Without models or with a wrong name, the rest is checked all the same.
     full = _written_out(table, found.stem)
-    suite: Suite = typed_table(Suite, full, found.name, problems, {"name": found.stem, "models": ()})
+    typing: list[Problem] = []
+    suite: Suite = settings_from(Suite, full, found.name, typing, {"name": found.stem, "models": ()})
+    problems += [str(problem) for problem in typing]
     told = not isinstance(full.get("models"), list)
     problems += [problem for problem in problems_of(suite, download) if not (told and problem == NO_MODELS)]
     return Draft(found.name, suite, tuple(dict.fromkeys(problems)))

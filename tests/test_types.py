@@ -1,0 +1,45 @@
+"""Threats print themselves as people write them and refuse what makes no sense."""
+
+import pytest
+
+from locality.types import Threat
+
+
+@pytest.mark.parametrize(
+    ("threat", "text"),
+    [
+        (Threat("linf", 8 / 255), "ℓ∞ 8/255"),
+        (Threat("linf", 0.5 / 255), "ℓ∞ 0.5/255"),
+        (Threat("linf", 0.3), "ℓ∞ 0.3"),
+        (Threat("l2", 3), "ℓ2 3"),
+        (Threat("l2", 128 / 255), "ℓ2 0.501961"),
+    ],
+)
+def test_a_threat_prints_itself(threat: Threat, text: str) -> None:
+    assert str(threat) == text
+
+
+@pytest.mark.parametrize("text", ["linf 4/255", "l2 0.75"])
+def test_a_threat_is_read_from_text(text: str) -> None:
+    assert f"{Threat.parse(text).norm} {Threat.parse(text).radius_text}" == text
+
+
+@pytest.mark.parametrize(
+    ("norm", "radius", "problem"),
+    [
+        ("linf", 4, "did you mean 4/255"),
+        ("linf", 0, "positive"),
+        ("l2", float("nan"), "positive"),
+        ("l2", True, "positive"),
+        ("l1", 1.0, "`norm` must be one of l2, linf"),
+    ],
+)
+def test_a_threat_that_makes_no_sense_is_an_error(norm: str, radius: float, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        Threat(norm, radius)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["linf", "linf x", "4/255", "linf 1/0"])
+def test_what_is_not_a_threat_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        Threat.parse(text)
