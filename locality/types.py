@@ -174,15 +174,22 @@ class Boundary:
     labels: Tensor  # N int64, the class left
     crossed_to: Tensor  # N int64, the class reached, −1 where none was
     optimality: Tensor  # N, cosine between the displacement and the boundary's normal; 1 at a nearest point
+    gradients: int = 0  # evaluated by the search, over all images; 0 where the points come from elsewhere
+    forwards: int = 0  # forward passes without a gradient, likewise
 
 
 @dataclass(frozen=True, eq=False)
 class PathMaps:
-    """Attributions along a path: (x − b) ⊙ integral, and by how much completeness is missed."""
+    """Attributions along a path from a baseline b: (x − b) ⊙ integral, and the error of completeness."""
 
     maps: Tensor  # N×C×H×W, signed
     integral: Tensor  # N×C×H×W, the mean gradient along the path
-    gap: Tensor  # N, |sum of the map − (f(x) − f(b))|
+    delta: Tensor  # N, sum of the map − (f(x) − f(b)), signed as Captum's convergence delta
+
+    @property
+    def gap(self) -> Tensor:
+        """N: the completeness gap, |delta|."""
+        return self.delta.abs()
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,7 +28,7 @@ import torch
 from measuring import about
 from torch.utils.flop_counter import FlopCounterMode
 
-from locality.model_calls import calling
+from locality.model_calls import open_model
 from locality.progress import progress
 from locality.runner.dry_run import SEARCH_WORK, Work, estimate, method_work
 from locality.runner.plan import make_plan
@@ -50,7 +50,7 @@ def evaluation(name: str, images: int) -> dict[str, float]:
     torch.manual_seed(0)
     model = build(entry.architecture, 1000).eval()
     batch = torch.rand(images, 3, *entry.input_size)
-    with calling(model, batch) as calls:
+    with open_model(model, batch) as calls:
 
         def gradient() -> object:
             return calls.gradient(batch, lambda logits: logits.amax(1))

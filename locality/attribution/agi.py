@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from locality.model_calls import Calls, Model
-from locality.model_calls.checks import Bounds
+from locality.model_calls import Calls, Model, open_model
+from locality.model_calls.checks import UNIT, Bounds, working_copy
 from locality.model_calls.randomness import image_seeds
-from locality.model_calls.targets import UNIT, Target, class_indices, class_logit, evaluation, opened, warn_of_zeros
+from locality.model_calls.targets import Target, class_indices, class_logit, evaluation, warn_of_zeros
 
 
 def adversarial_gradient_integration(
@@ -40,7 +40,8 @@ def adversarial_gradient_integration(
             raise ValueError(f"`{name}` must be a whole number of at least 1, got {value!r}")
     if not step_size > 0:
         raise ValueError(f"`step_size` must be a positive number of pixels, got {step_size!r}")
-    with opened(model, images, bounds, chunk) as (calls, pixels):
+    pixels = working_copy(images, bounds)
+    with open_model(model, pixels, chunk, bounds) as calls:
         logits = calls.logits(pixels)
         predicted = logits.argmax(1)
         chosen = class_indices(target, pixels)

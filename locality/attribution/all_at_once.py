@@ -24,9 +24,9 @@ from locality.attribution.boundary_gradients import (
 from locality.attribution.integrated_gradients import integrate, path_points, uses_end
 from locality.attribution.smoothgrad import smooth_gradient
 from locality.boundary import check_search, search_options
-from locality.model_calls import Calls, Model
-from locality.model_calls.checks import Bounds
-from locality.model_calls.targets import UNIT, Target, class_indices, evaluation, opened, warn_of_zeros
+from locality.model_calls import Calls, Model, open_model
+from locality.model_calls.checks import UNIT, Bounds, working_copy
+from locality.model_calls.targets import Target, class_indices, evaluation, warn_of_zeros
 from locality.types import PathMaps
 
 Found = dict[str, PathMaps | Tensor]
@@ -66,11 +66,12 @@ def attribute_all(
     check_options(options, search, runs=boundary is None and bool({"BSM", "BIG"} & set(wanted)))
     others = other_methods(wanted, model, seed, bounds)
     path = path_points(rule, points)
-    with opened(model, images, bounds, chunk) as (calls, pixels):
+    pixels = working_copy(images, bounds)
+    with open_model(model, pixels, chunk, bounds) as calls:
         bordering = {"BSM", "BIG"} & set(wanted)
         edge = None
         if bordering:
-            edge = boundary_for(model, pixels, boundary, search, seed, bounds, on_missing, chunk, **options)
+            edge = boundary_for(calls, pixels, boundary, search, seed, bounds, on_missing, chunk, **options)
         gradient = bool({"SM", "InputXGradient"} & set(wanted)) or (
             bool({"IG", "BIG"} & set(wanted)) and uses_end(path, 1.0)
         )
@@ -83,7 +84,7 @@ def attribute_all(
         if "IG" in wanted:
             baselines = baseline_images(baseline, pixels, bounds)
             at_baseline = evaluation(calls, baselines, at_image.target, uses_end(path, 0.0))
-            found["IG"] = integrate(calls, pixels, baselines, at_baseline, at_image, path).path_maps()
+            found["IG"] = integrate(calls, pixels, baselines, at_baseline, at_image, path)
         if edge is not None:
             rows, places = defined_rows(edge, pixels, on_missing)
             gradient = "BSM" in wanted or uses_end(path, 0.0)
@@ -91,7 +92,7 @@ def attribute_all(
             if start.gradient is not None:
                 found["BSM"] = spread(start.gradient, rows, len(pixels))
             if "BIG" in wanted:
-                found["BIG"] = boundary_path(calls, pixels, rows, places, start, at_image, path).path_maps()
+                found["BIG"] = boundary_path(calls, pixels, rows, places, start, at_image, path)
         if "SmoothGrad" in wanted:
             found["SmoothGrad"] = smooth_gradient(calls, pixels, at_image.target, seed=seed, bounds=bounds)
         if "AGI" in wanted:
@@ -104,9 +105,9 @@ def attribute_all(
 
 
 def _in_dtype(found: PathMaps | Tensor, images: Tensor) -> PathMaps | Tensor:
-    """As the classes give them; `gap` is a number about the map and keeps its digits."""
+    """As the classes return them; `delta` is a number about the map and keeps its precision."""
     if isinstance(found, PathMaps):
-        return PathMaps(found.maps.to(images.dtype), found.integral.to(images.dtype), found.gap)
+        return PathMaps(found.maps.to(images.dtype), found.integral.to(images.dtype), found.delta)
     return found.to(images.dtype)
 
 

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from locality.attribution.integrated_gradients import Points as PathPoints
-from locality.attribution.integrated_gradients import SignedPath, integrate, path_points, uses_end
+from locality.attribution.integrated_gradients import integrate, path_points, uses_end
 from locality.boundary import find_boundary
-from locality.model_calls import Calls, Model, warn_caller
-from locality.model_calls.checks import Bounds
-from locality.model_calls.targets import UNIT, Evaluation, Target, class_indices, evaluation, opened, warn_of_zeros
+from locality.model_calls import Calls, Model, open_model, warn_caller
+from locality.model_calls.checks import UNIT, Bounds, working_copy
+from locality.model_calls.targets import Evaluation, Target, class_indices, evaluation, warn_of_zeros
 from locality.types import Boundary, PathMaps
 
 OnMissing = Literal["nan", "last"]
@@ -38,8 +38,6 @@ def boundary_for(
     """
     if boundary is not None:
         return boundary
-    if isinstance(model, Calls):
-        raise ValueError("`boundary` must be given where `model` is a Calls: the search opens the model itself")
     edge = find_boundary(model, images, search=search, seed=seed, bounds=bounds, chunk=chunk, **options)
     missing = int((~edge.found).sum())
     if missing and on_missing == "nan":
@@ -107,7 +105,8 @@ def boundary_saliency(
     >>> boundary_saliency(lambda images: images.flatten(1) * 2, torch.tensor([[[[0.8, 0.4]]]]), edge).flatten().tolist()
     [2.0, 0.0]
     """
-    with opened(model, images, bounds, chunk) as (calls, pixels):
+    pixels = working_copy(images, bounds)
+    with open_model(model, pixels, chunk, bounds) as calls:
         rows, points = defined_rows(boundary, pixels, on_missing)
         chosen = class_indices(target, pixels)
         if chosen is None:  # not the class at the point, which lies across
@@ -119,33 +118,12 @@ def boundary_saliency(
 
 def boundary_path(
     calls: Calls, images: Tensor, rows: Tensor, points: Tensor, start: Evaluation, at_image: Evaluation, path: PathPoints
-) -> SignedPath:
+) -> PathMaps:
     """BIG's path for the images with a boundary point; `nan` for the others."""
     if len(rows) == 0:
-        return SignedPath(*(spread(empty[rows], rows, len(images)) for empty in (images, images, at_image.logit)))
+        return PathMaps(*(spread(empty[rows], rows, len(images)) for empty in (images, images, at_image.logit)))
     found = integrate(calls, images[rows], points, start, at_image.rows(rows), path)
-    return SignedPath(*(spread(part, rows, len(images)) for part in (found.maps, found.integral, found.delta)))
-
-
-def signed_boundary_integrated_gradients(
-    model: Model | Calls,
-    images: Tensor,
-    boundary: Points,
-    target: Target = None,
-    points: int = 20,
-    rule: str = "trapezoid",
-    *,
-    on_missing: OnMissing = "nan",
-    bounds: Bounds = UNIT,
-    chunk: int | None = None,
-) -> SignedPath:
-    """As `boundary_integrated_gradients`, with the sign of the completeness gap."""
-    path = path_points(rule, points)
-    with opened(model, images, bounds, chunk) as (calls, pixels):
-        rows, places = defined_rows(boundary, pixels, on_missing)
-        at_image = evaluation(calls, pixels, class_indices(target, pixels), uses_end(path, 1.0))
-        start = boundary_start(calls, places, at_image.target[rows], uses_end(path, 0.0))
-        return boundary_path(calls, pixels, rows, places, start, at_image, path)
+    return PathMaps(*(spread(part, rows, len(images)) for part in (found.maps, found.integral, found.delta)))
 
 
 def boundary_integrated_gradients(
@@ -168,6 +146,10 @@ def boundary_integrated_gradients(
     >>> boundary_integrated_gradients(model, images, find_boundary(model, images)).maps.flatten()
     tensor([0.2000, -0.0000])
     """
-    return signed_boundary_integrated_gradients(
-        model, images, boundary, target, points, rule, on_missing=on_missing, bounds=bounds, chunk=chunk
-    ).path_maps()
+    path = path_points(rule, points)
+    pixels = working_copy(images, bounds)
+    with open_model(model, pixels, chunk, bounds) as calls:
+        rows, places = defined_rows(boundary, pixels, on_missing)
+        at_image = evaluation(calls, pixels, class_indices(target, pixels), uses_end(path, 1.0))
+        start = boundary_start(calls, places, at_image.target[rows], uses_end(path, 0.0))
+        return boundary_path(calls, pixels, rows, places, start, at_image, path)

@@ -16,8 +16,8 @@ from locality.attribution.boundary_gradients import (
     Points,
     SearchName,
     boundary_for,
+    boundary_integrated_gradients,
     boundary_saliency,
-    signed_boundary_integrated_gradients,
 )
 from locality.attribution.captum_convention import (
     Inputs,
@@ -28,13 +28,13 @@ from locality.attribution.captum_convention import (
     captum_method,
     one_tensor,
 )
-from locality.attribution.integrated_gradients import signed_integrated_gradients
+from locality.attribution.integrated_gradients import integrated_gradients
 from locality.attribution.saliency import input_x_gradient, saliency_map
 from locality.attribution.smoothgrad import smooth_gradient
 from locality.boundary import check_search
-from locality.model_calls import Model
-from locality.model_calls.checks import Bounds
-from locality.model_calls.targets import UNIT, Target
+from locality.model_calls import Model, open_model
+from locality.model_calls.checks import UNIT, Bounds, working_copy
+from locality.model_calls.targets import Target
 
 
 class SM(PixelAttribution):
@@ -106,7 +106,7 @@ class IG(PathAttribution):
         """
         images = one_tensor(inputs, additional_forward_args)
         baseline = baselines[0] if isinstance(baselines, tuple) else baselines
-        found = signed_integrated_gradients(
+        found = integrated_gradients(
             self.forward_func,
             images,
             target,
@@ -158,10 +158,11 @@ class BSM(PixelAttribution):
         `boundary` is what `find_boundary` gave for these images, or a tensor of points; None searches for them now.
         """
         images = one_tensor(inputs, additional_forward_args)
-        edge = boundary_for(
-            self.forward_func, images, boundary, self.search, self.seed, self.bounds, self.on_missing, **self.options
-        )
-        maps = boundary_saliency(self.forward_func, images, edge, target, on_missing=self.on_missing, bounds=self.bounds)
+        with open_model(self.forward_func, working_copy(images, self.bounds), bounds=self.bounds) as calls:
+            edge = boundary_for(
+                calls, images, boundary, self.search, self.seed, self.bounds, self.on_missing, **self.options
+            )
+            maps = boundary_saliency(calls, images, edge, target, on_missing=self.on_missing, bounds=self.bounds)
         return as_given(maps, inputs)
 
 
@@ -210,28 +211,14 @@ class BIG(PathAttribution):
         `n_steps`, `method`, `internal_batch_size` and `return_convergence_delta` are those of IG.
         """
         images = one_tensor(inputs, additional_forward_args)
-        edge = boundary_for(
-            self.forward_func,
-            images,
-            boundary,
-            self.search,
-            self.seed,
-            self.bounds,
-            self.on_missing,
-            internal_batch_size,
-            **self.options,
-        )
-        found = signed_boundary_integrated_gradients(
-            self.forward_func,
-            images,
-            edge,
-            target,
-            n_steps,
-            method,
-            on_missing=self.on_missing,
-            bounds=self.bounds,
-            chunk=internal_batch_size,
-        )
+        pixels = working_copy(images, self.bounds)
+        with open_model(self.forward_func, pixels, internal_batch_size, self.bounds) as calls:
+            edge = boundary_for(
+                calls, images, boundary, self.search, self.seed, self.bounds, self.on_missing, **self.options
+            )
+            found = boundary_integrated_gradients(
+                calls, images, edge, target, n_steps, method, on_missing=self.on_missing, bounds=self.bounds
+            )
         return self._result(found, inputs, return_convergence_delta)
 
 

@@ -10,10 +10,9 @@ from captum.attr import GradientAttribution  # type: ignore[import-untyped]
 from captum.log import log_usage  # type: ignore[import-untyped]
 from torch import Tensor
 
-from locality.attribution.integrated_gradients import SignedPath
 from locality.model_calls import Model
-from locality.model_calls.checks import Bounds
-from locality.model_calls.targets import UNIT
+from locality.model_calls.checks import UNIT, Bounds
+from locality.types import PathMaps
 
 Inputs = Tensor | tuple[Tensor]  # given back in the same form
 WithDelta = Inputs | tuple[Inputs, Tensor]
@@ -84,6 +83,6 @@ class PathAttribution(PixelAttribution):
     def has_convergence_delta(self) -> bool:
         return True
 
-    def _result(self, found: SignedPath, inputs: Inputs, return_convergence_delta: bool) -> WithDelta:
+    def _result(self, found: PathMaps, inputs: Inputs, return_convergence_delta: bool) -> WithDelta:
         maps = as_given(found.maps if self._multiply_by_inputs else found.integral, inputs)
         return (maps, found.delta) if return_convergence_delta else maps

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from locality.attribution.captum_convention import Inputs, as_given, one_tensor
-from locality.model_calls import Model, model_dtype
-from locality.model_calls.checks import Bounds
+from locality.model_calls import Model, model_dtype, open_model
+from locality.model_calls.checks import UNIT, Bounds, working_copy
 from locality.model_calls.randomness import image_seeds, own_randomness
-from locality.model_calls.targets import UNIT, Target, class_indices, evaluation, opened
+from locality.model_calls.targets import Target, class_indices, evaluation
 
 Arguments = Callable[[Tensor], dict[str, Any]]  # images ↦ keyword arguments of `attribute`
 
@@ -144,7 +144,8 @@ class CaptumMethod:
     def attribute(self, inputs: Inputs, target: Target = None, **overrides: Any) -> Inputs:
         """Maps of the images' shape, signed; `overrides` go to Captum's `attribute`."""
         images = one_tensor(inputs, overrides.pop("additional_forward_args", None))
-        with opened(self.model, images, self.bounds, None) as (calls, pixels):
+        pixels = working_copy(images, self.bounds)
+        with open_model(self.model, pixels, None, self.bounds) as calls:
             chosen = evaluation(calls, pixels, class_indices(target, pixels), gradient=False).target
             size = 1 if self.defaults.random else calls.chunk
             dtype = model_dtype(self.model, pixels)

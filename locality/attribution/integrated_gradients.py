@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -11,9 +10,9 @@ from torch import Tensor
 
 from locality.attribution.baselines import Baseline, baseline_images
 from locality.attribution.gradient_sum import gradient_sum
-from locality.model_calls import Calls, Model
-from locality.model_calls.checks import Bounds
-from locality.model_calls.targets import UNIT, Evaluation, Target, class_indices, evaluation, opened, warn_of_zeros
+from locality.model_calls import Calls, Model, open_model
+from locality.model_calls.checks import UNIT, Bounds, working_copy
+from locality.model_calls.targets import Evaluation, Target, class_indices, evaluation, warn_of_zeros
 from locality.types import PathMaps
 
 Points = tuple[Tensor, Tensor]  # where on the path, from 0 (baseline) to 1 (image), and with which weight
@@ -54,18 +53,6 @@ RULES: dict[str, Callable[[int], Points]] = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class SignedPath:
-    """A path's maps with the sign of what completeness misses, which Captum's `delta` keeps and `PathMaps.gap` drops."""
-
-    maps: Tensor  # N×C×H×W
-    integral: Tensor  # N×C×H×W
-    delta: Tensor  # N, sum of the map − (f(x) − f(b))
-
-    def path_maps(self) -> PathMaps:
-        return PathMaps(self.maps, self.integral, self.delta.abs())
-
-
 def path_points(rule: str, points: int) -> Points:
     """Places and weights of the rule, which sum to 1."""
     if rule not in RULES:
@@ -82,7 +69,7 @@ def uses_end(path: Points, place: float) -> bool:
 
 def integrate(
     calls: Calls, images: Tensor, baselines: Tensor, at_baseline: Evaluation, at_image: Evaluation, path: Points
-) -> SignedPath:
+) -> PathMaps:
     """(x − b) ⊙ Σ_j w_j ∂f_y(b + t_j(x − b)), given what is known at the two ends."""
     places, weights = path
     offset = images - baselines
@@ -96,29 +83,7 @@ def integrate(
             assert end.gradient is not None
             integral += float(weights[places == place].sum()) * end.gradient
     maps = offset * integral
-    return SignedPath(maps, integral, maps.flatten(1).sum(1) - (at_image.logit - at_baseline.logit))
-
-
-def signed_integrated_gradients(
-    model: Model | Calls,
-    images: Tensor,
-    target: Target = None,
-    baseline: Baseline = "black",
-    points: int = 20,
-    rule: str = "trapezoid",
-    *,
-    bounds: Bounds = UNIT,
-    chunk: int | None = None,
-) -> SignedPath:
-    """As `integrated_gradients`, with the sign of the completeness gap."""
-    path = path_points(rule, points)
-    with opened(model, images, bounds, chunk) as (calls, pixels):
-        baselines = baseline_images(baseline, pixels, bounds)
-        at_image = evaluation(calls, pixels, class_indices(target, pixels), uses_end(path, 1.0))
-        at_baseline = evaluation(calls, baselines, at_image.target, uses_end(path, 0.0))
-        found = integrate(calls, pixels, baselines, at_baseline, at_image, path)
-        warn_of_zeros(calls, found.integral, "the mean gradient of Integrated Gradients")
-        return found
+    return PathMaps(maps, integral, maps.flatten(1).sum(1) - (at_image.logit - at_baseline.logit))
 
 
 def integrated_gradients(
@@ -143,4 +108,12 @@ def integrated_gradients(
     >>> found.maps.flatten().tolist()  # x², all of it
     [0.0, 1.0]
     """
-    return signed_integrated_gradients(model, images, target, baseline, points, rule, bounds=bounds, chunk=chunk).path_maps()
+    path = path_points(rule, points)
+    pixels = working_copy(images, bounds)
+    with open_model(model, pixels, chunk, bounds) as calls:
+        baselines = baseline_images(baseline, pixels, bounds)
+        at_image = evaluation(calls, pixels, class_indices(target, pixels), uses_end(path, 1.0))
+        at_baseline = evaluation(calls, baselines, at_image.target, uses_end(path, 0.0))
+        found = integrate(calls, pixels, baselines, at_baseline, at_image, path)
+        warn_of_zeros(calls, found.integral, "the mean gradient of Integrated Gradients")
+        return found

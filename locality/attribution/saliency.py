@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from locality.model_calls import Calls, Model
-from locality.model_calls.checks import Bounds
-from locality.model_calls.targets import UNIT, Target, class_indices, evaluation, opened, warn_of_zeros
+from locality.model_calls import Calls, Model, open_model
+from locality.model_calls.checks import UNIT, Bounds, working_copy
+from locality.model_calls.targets import Target, class_indices, evaluation, warn_of_zeros
 
 
 def saliency_map(
@@ -20,7 +20,8 @@ def saliency_map(
     >>> saliency_map(linear, torch.rand(1, 1, 1, 2), target=1).flatten().tolist()
     [-2.0, 3.0]
     """
-    with opened(model, images, bounds, chunk) as (calls, pixels):
+    pixels = working_copy(images, bounds)
+    with open_model(model, pixels, chunk, bounds) as calls:
         gradient = evaluation(calls, pixels, class_indices(target, pixels)).gradient
         assert gradient is not None
         warn_of_zeros(calls, gradient, "the saliency map")

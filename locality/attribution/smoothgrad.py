@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from locality.attribution.gradient_sum import gradient_sum
-from locality.model_calls import Calls, Model
-from locality.model_calls.checks import Bounds
+from locality.model_calls import Calls, Model, open_model
+from locality.model_calls.checks import UNIT, Bounds, working_copy
 from locality.model_calls.randomness import image_seeds
-from locality.model_calls.targets import UNIT, Target, class_indices, evaluation, opened, warn_of_zeros
+from locality.model_calls.targets import Target, class_indices, evaluation, warn_of_zeros
 
 
 def smooth_gradient(
@@ -37,7 +37,8 @@ def smooth_gradient(
         raise ValueError(f"`samples` must be a whole number of noisy images, got {samples!r}")
     if not sigma >= 0:
         raise ValueError(f"`sigma` must be the noise's standard deviation in pixels, 0 or more, got {sigma!r}")
-    with opened(model, images, bounds, chunk) as (calls, pixels):
+    pixels = working_copy(images, bounds)
+    with open_model(model, pixels, chunk, bounds) as calls:
         chosen = class_indices(target, pixels)
         if chosen is None:
             chosen = evaluation(calls, pixels, None, gradient=False).target

@@ -29,7 +29,7 @@ from locality.boundary.foolbox_attacks import foolbox_search
 from locality.boundary.pgd_cw import paper_search
 from locality.boundary.tangent import POOR, cosine_to_normal
 from locality.boundary.thorough import thorough_search
-from locality.model_calls import Calls, Model, calling
+from locality.model_calls import Calls, Model, open_model
 from locality.model_calls.checks import Bounds, check_images, check_labels, check_target
 from locality.model_calls.randomness import image_seeds
 from locality.perturbation import length, margin
@@ -67,7 +67,7 @@ L2_ONLY = ("paper", "autopgd")  # and [0, 1], as Foolbox's; what a search of the
 
 
 def find_boundary(
-    model: Model,
+    model: Model | Calls,
     images: Tensor,
     labels: Tensor | None = None,
     search: str | Callable[..., Tensor] = "fast",
@@ -99,7 +99,8 @@ def find_boundary(
     if labels is not None:
         check_labels(labels, len(images))
     pieces = []
-    with calling(model, images, chunk, bounds) as calls:
+    with open_model(model, images, chunk, bounds) as calls:
+        gradients, forwards = calls.gradients, calls.forwards
         for start in range(0, len(images), BLOCK):
             block = images[start : start + BLOCK].detach().to(torch.float32, copy=True)
             given = None if labels is None else labels[start : start + BLOCK].to(images.device)
@@ -110,7 +111,9 @@ def find_boundary(
 
             pieces.append(_block(calls, block, given, run, norm, image_seeds(block, seed), report, options))
             report(len(block), len(images))
-        edge = Boundary(*(torch.cat(column) for column in zip(*pieces, strict=True)))
+        points, distance, found, left, crossed_to, optimality = (torch.cat(column) for column in zip(*pieces, strict=True))
+        spent = calls.gradients - gradients, calls.forwards - forwards
+        edge = Boundary(points, distance, found, left, crossed_to, optimality, *spent)
         _warn_of_poor_points(calls, edge)
     return edge
 

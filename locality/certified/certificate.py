@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 
 from locality.certified.smoothing import check_noise, draws
-from locality.model_calls import Calls, Model
-from locality.model_calls.checks import Bounds
+from locality.model_calls import Calls, Model, open_model
+from locality.model_calls.checks import UNIT, Bounds, working_copy
 from locality.model_calls.randomness import image_seeds
-from locality.model_calls.targets import UNIT, opened
 from locality.progress import Progress
 
 ABSTAINED = -1
@@ -37,7 +36,8 @@ def votes(
     [[50, 0]]
     """
     check_noise(sigma, samples=samples)
-    with opened(model, images, bounds, chunk) as (calls, pixels):
+    pixels = working_copy(images, bounds)
+    with open_model(model, pixels, chunk, bounds) as calls:
         generators = [torch.Generator().manual_seed(number) for number in image_seeds(pixels, seed)]
         return torch.cat(
             [_votes(calls, image[None], sigma, samples, g) for image, g in zip(pixels, generators, strict=True)]
@@ -98,7 +98,8 @@ def certify(
     if not 0 < alpha < 1:
         raise ValueError(f"`alpha` must be a probability of failure such as 0.001, got {alpha!r}")
     predictions, bounds_below = [], []
-    with opened(model, images, bounds, chunk) as (calls, pixels):
+    pixels = working_copy(images, bounds)
+    with open_model(model, pixels, chunk, bounds) as calls:
         for place, (image, number) in enumerate(zip(pixels, image_seeds(pixels, seed), strict=True)):
             generator = torch.Generator().manual_seed(number)
             chosen = int(_votes(calls, image[None], sigma, n0, generator).argmax())

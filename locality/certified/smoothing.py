@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from locality.attribution.smoothgrad import smooth_gradient
-from locality.model_calls import CHUNK_PIXELS, CHUNK_PIXELS_ELSEWHERE, Calls, Model
-from locality.model_calls.checks import Bounds
+from locality.model_calls import CHUNK_PIXELS, CHUNK_PIXELS_ELSEWHERE, Calls, Model, open_model
+from locality.model_calls.checks import UNIT, Bounds, working_copy
 from locality.model_calls.randomness import image_seeds
-from locality.model_calls.targets import UNIT, Target, class_indices, opened
+from locality.model_calls.targets import Target, class_indices
 
 Average = Literal["logits", "probabilities"]
 Noise = Literal["image", "shared"]
@@ -142,7 +142,8 @@ def smoothed_saliency(
     [-2.0, 3.0]
     """
     check_noise(sigma, samples=samples)
-    with opened(model, images, bounds, chunk) as (calls, pixels):
+    pixels = working_copy(images, bounds)
+    with open_model(model, pixels, chunk, bounds) as calls:
         chosen = class_indices(target, pixels)
         if chosen is None:
             smoothed = SmoothedModel(calls.run, sigma, samples, seed, chunk=calls.chunk)

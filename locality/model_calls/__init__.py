@@ -1,6 +1,6 @@
 """How locality calls a model: pixels checked, the caller's state kept, gradients in chunks and counted.
 
-Everything that asks a model for logits or gradients does it through `calling`, so that the promises hold everywhere: eval
+Everything that asks a model for logits or gradients does it through `open_model`, so that the promises hold everywhere: eval
 mode is set and restored, no parameter or tensor of the caller changes, no random number is used up, a batch too large for
 memory is halved, and every evaluation is counted.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain
@@ -18,7 +18,7 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
-from locality.model_calls.checks import Bounds, check_chunk
+from locality.model_calls.checks import UNIT, Bounds, check_chunk
 from locality.model_calls.cpu_layers import CheaperLayers, has_cheaper_layers
 from locality.model_calls.malloc import memory_kept
 
@@ -114,6 +114,17 @@ class Calls:
             )
         return logits.float()
 
+    @contextmanager
+    def with_settings(self, chunk: int | None, limits: Limits) -> Generator[None, None, None]:
+        """Other limits and, unless None, another chunk inside the block."""
+        before = self.chunk, self.limits
+        self.chunk, self.limits = chunk or self.chunk, limits
+        try:
+            yield
+        finally:
+            # A chunk that memory has halved stays small.
+            self.chunk, self.limits = (self.chunk if chunk is None else before[0]), before[1]
+
     def warn(self, text: str) -> None:
         """Warn once."""
         if text not in self._warned:
@@ -130,13 +141,27 @@ def warn_caller(text: str) -> None:
 
 
 @contextmanager
-def calling(model: Model, images: Tensor, chunk: int | None = None, bounds: Bounds = (0.0, 1.0)) -> Iterator[Calls]:
-    """The model ready to be asked about images like `images`; everything is as before when the block ends.
+def open_model(
+    model: Model | Calls, images: Tensor, chunk: int | None = None, bounds: Bounds = UNIT
+) -> Generator[Calls, None, None]:
+    """Prepare a model for calls on images like `images`; the caller's state is restored when the block ends.
 
-    Inference mode is left for as long: it knows no gradients.
+    An open `Calls` passes through and its counts continue; `chunk` (None: as it was) and `bounds` apply inside the block.
+    Inference mode is off inside the block because it does not allow gradients.
+
+    >>> images = torch.tensor([[[[0.8, 0.4]]]])
+    >>> with open_model(nn.Flatten(), images) as calls, open_model(calls, images) as same:
+    ...     _ = same.logits(images)
+    >>> calls.forwards
+    1
     """
-    module = model if isinstance(model, nn.Module) else None
     check_chunk(chunk)
+    limits = (-math.inf, math.inf) if bounds is None else bounds
+    if isinstance(model, Calls):
+        with torch.inference_mode(False), model.with_settings(chunk, limits):
+            yield model
+        return
+    module = model if isinstance(model, nn.Module) else None
     _check_device(model, images)
     modes = {} if module is None else {part: part.training for part in module.modules()}
     devices = [images.device] if images.device.type == "cuda" else []
@@ -146,7 +171,6 @@ def calling(model: Model, images: Tensor, chunk: int | None = None, bounds: Boun
                 module.eval()
             pixels = CHUNK_PIXELS.get(images.device.type, CHUNK_PIXELS_ELSEWHERE)
             size = chunk or max(1, pixels // (images.shape[-1] * images.shape[-2]))
-            limits = (-math.inf, math.inf) if bounds is None else bounds
             rounding = max(1e-4, 4 * torch.finfo(model_dtype(model, images)).eps)
             yield Calls(_runner(model, module, images), size, limits, rounding)
         finally:

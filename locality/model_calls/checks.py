@@ -8,9 +8,17 @@ import torch
 from torch import Tensor
 
 Bounds = tuple[float, float] | None
+UNIT: Bounds = (0.0, 1.0)
 
 
-def check_images(images: Tensor, bounds: Bounds = (0.0, 1.0)) -> None:
+def working_copy(images: Tensor, bounds: Bounds = UNIT) -> Tensor:
+    """A copy of the checked images, detached and in float32 or a higher precision: sums of half floats lose digits."""
+    check_images(images, bounds)
+    with torch.inference_mode(False):  # a tensor made in inference mode cannot be differentiated
+        return images.detach().to(torch.promote_types(images.dtype, torch.float32), copy=True)
+
+
+def check_images(images: Tensor, bounds: Bounds = UNIT) -> None:
     """Raise unless `images` is a batch of pixels: float, N×C×H×W, finite, within `bounds` (None: any range)."""
     if not isinstance(images, Tensor):
         raise TypeError(f"`images` must be a tensor, got {type(images).__name__}: stack them with torch.stack")

@@ -1,19 +1,17 @@
-"""What every method does first: check the pixels, open the model, choose the class, ask for its logit and gradient."""
+"""The class that is attributed: its index, its logit and the gradient of its logit."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from locality.model_calls import Calls, Model, calling
-from locality.model_calls.checks import Bounds, check_images, check_target
+from locality.model_calls import Calls
+from locality.model_calls.checks import check_target
 
 Target = int | Sequence[int] | Tensor | None  # None: the class the model predicts for the image
-UNIT: Bounds = (0.0, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,20 +25,6 @@ class Evaluation:
     def rows(self, chosen: Tensor) -> Evaluation:
         gradient = None if self.gradient is None else self.gradient[chosen]
         return Evaluation(self.target[chosen], self.logit[chosen], gradient)
-
-
-@contextmanager
-def opened(model: Model | Calls, images: Tensor, bounds: Bounds, chunk: int | None) -> Iterator[tuple[Calls, Tensor]]:
-    """The model ready to be asked, and a working copy of the images; a `Calls` goes on counting where it was."""
-    check_images(images, bounds)
-    # Sums of half-precision gradients lose digits, so the work is done in float32 at least.
-    with torch.inference_mode(False):  # or the copy could not be differentiated
-        copy = images.detach().to(torch.promote_types(images.dtype, torch.float32), copy=True)
-    if isinstance(model, Calls):
-        yield model, copy
-    else:
-        with calling(model, copy, chunk, bounds) as calls:
-            yield calls, copy
 
 
 def class_indices(target: Target, images: Tensor) -> Tensor | None:

@@ -25,7 +25,7 @@ from locality.data.decode import decode_image
 from locality.data.preprocess import fit
 from locality.errors import DataError
 from locality.imagenet_classes import class_word
-from locality.model_calls import calling, model_device
+from locality.model_calls import model_device, open_model
 from locality.model_calls.checks import check_images
 from locality.report.figures.heatmaps import Pixels, draw_scale, draw_tile, heat_picture, shared_limit
 from locality.report.figures.style import BLUE, GREY, INK, STYLE, figure_bytes, plain, write_figure
@@ -132,7 +132,7 @@ def explain_image(
     seen = pixels if shape is None else fit(_bare_sample(title, pixels), shape).image
     images = seen[None].to(model_device(model) or torch.device("cpu"))
     check_images(images)
-    with calling(model, images) as calls:
+    with open_model(model, images) as calls:
         chances = calls.logits(images).softmax(1)[0]
     names = [class_word(name) for name in shape.classes] if shape is not None and shape.classes else None
     edge = find_boundary(model, images, search=search, seed=seed)

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from locality.model_calls import Calls, Model
-from locality.model_calls.checks import check_labels, check_target
+from locality.model_calls import Calls, Model, open_model
+from locality.model_calls.checks import UNIT, check_labels, check_target, working_copy
 from locality.model_calls.randomness import image_seeds
-from locality.model_calls.targets import UNIT, opened
 from locality.perturbation import margin, project, random_in_ball, steepest_direction
 
 Norm = Literal["linf", "l2"]
@@ -68,7 +67,8 @@ def pgd(
         raise ValueError(f"`steps` must be a whole number of gradient steps, got {steps!r}")
     if not (math.isfinite(step_size) and step_size > 0):
         raise ValueError(f"`step_size` must be a positive length in pixels, got {step_size!r}")
-    with opened(model, images, UNIT, chunk) as (calls, pixels):
+    pixels = working_copy(images, UNIT)
+    with open_model(model, pixels, chunk, UNIT) as calls:
         classes = check_labels(labels, len(pixels)).to(pixels.device)
         points = random_in_ball(pixels, image_seeds(pixels, seed), epsilon, norm) if random_start else pixels.clone()
         active = torch.arange(len(pixels), device=pixels.device)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from locality import __version__
-from locality.model_calls import Calls, Model, calling
+from locality.model_calls import Calls, Model, open_model
 from locality.model_calls.checks import check_labels
 from locality.progress import Progress
 from locality.robustness.attack_batches import HELD, Outcome, attack_part, correct, parts, predicted
@@ -84,7 +84,7 @@ def robust_accuracy(
     examined = False
     waiting = parts(images, labels, batch_size, place)
     first = next(waiting)
-    with calling(model, first.images) as calls:
+    with open_model(model, first.images) as calls:
         attacks, difference = attacks_of(attack, calls.logits(first.images[:1]).shape[1])
         check_sizes(attacks, threat, first.images)
         if difference is not None:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from locality.data.dataset import ImageDataset, stack
 from locality.errors import DataError
-from locality.model_calls import calling
+from locality.model_calls import open_model
 from locality.progress import Progress
 from locality.runner.local_engine import default_processes, run_locally
 from locality.runner.measurements import COMPARED, MEASUREMENTS, Subject
@@ -271,7 +271,7 @@ def _mean(speeds: Sequence[Speed]) -> float:
 
 def _evaluation_seconds(model: nn.Module, images: Tensor, together: int) -> tuple[float, float]:
     """Seconds of a gradient and of a forward pass for one of so many images; the first call warms up and does not count."""
-    with calling(model, images) as calls:
+    with open_model(model, images) as calls:
         # More than go through the network at once take as long, each.
         batch = images[torch.arange(min(together, calls.chunk)) % len(images)]
 

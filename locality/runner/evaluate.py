@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from locality.attribution import attribute_all, method
 from locality.boundary import SEARCHES, find_boundary
 from locality.data.dataset import ImageDataset, stack
-from locality.model_calls import calling, model_device
+from locality.model_calls import model_device, open_model
 from locality.progress import Progress
 from locality.progress import progress as progress_bar
 from locality.robustness.attack_batches import correct
@@ -129,7 +129,7 @@ def explain(model: nn.Module, batch: Batch, settings: Settings) -> Explained:
     """Predictions, boundary points and maps of one batch."""
     place = model_device(model) or torch.device("cpu")
     images = batch.images.to(place)
-    with calling(model, images) as calls:
+    with open_model(model, images) as calls:
         predictions = calls.logits(images).argmax(1)
     labels = batch.labels.to(place)
     targets = predictions if settings.target == "predicted" else labels

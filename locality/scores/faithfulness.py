@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from locality.attribution.baselines import Baseline, baseline_images
-from locality.model_calls import Calls, Model
-from locality.model_calls.checks import Bounds
-from locality.model_calls.targets import UNIT, Target, class_indices, evaluation, opened
+from locality.model_calls import Calls, Model, open_model
+from locality.model_calls.checks import UNIT, Bounds, working_copy
+from locality.model_calls.targets import Target, class_indices, evaluation
 from locality.scores.infidelity import (
     SAMPLES,
     BaselineStep,
@@ -69,7 +69,8 @@ def faithfulness(
     if baseline is None and isinstance(maps, PathMaps):
         baseline = "black"
     gaussian, removal = GaussianNoise(sigma), SquareRemoval(fill, largest)
-    with opened(model, images, bounds, chunk) as (calls, pixels):
+    pixels = working_copy(images, bounds)
+    with open_model(model, pixels, chunk, bounds) as calls:
         weights = linear_weights(maps, pixels)
         points = None if baseline is None else baseline_images(baseline, pixels, bounds)
         if points is not None and isinstance(maps, PathMaps):
@@ -107,7 +108,8 @@ def completeness_gap(
     >>> completeness_gap(double, torch.tensor([[[[0.5, 1.0]]]]), torch.tensor([[[[0.75, 0.0]]]]), target=0).tolist()
     [0.25]
     """
-    with opened(model, images, bounds, chunk) as (calls, pixels):
+    pixels = working_copy(images, bounds)
+    with open_model(model, pixels, chunk, bounds) as calls:
         linear_weights(maps, pixels)  # refuses maps of another shape
         at_image = evaluation(calls, pixels, class_indices(target, pixels), gradient=False)
         points = baseline_images(baseline, pixels, bounds)

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from locality.attribution.baselines import Baseline, baseline_images
-from locality.model_calls import Calls, Model
-from locality.model_calls.checks import Bounds
+from locality.model_calls import Calls, Model, open_model
+from locality.model_calls.checks import UNIT, Bounds, working_copy
 from locality.model_calls.randomness import image_seeds
-from locality.model_calls.targets import UNIT, Evaluation, Target, class_indices, class_logit, evaluation, opened
+from locality.model_calls.targets import Evaluation, Target, class_indices, class_logit, evaluation
 from locality.types import PathMaps
 
 Draw = Callable[[Tensor], Tensor]  # image numbers ↦ one new perturbation ε for each
@@ -170,7 +170,8 @@ def infidelity(
     if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
         raise ValueError(f"`samples` must be a whole number of perturbations an image, got {samples!r}")
     noise = GaussianNoise() if noise is None else noise
-    with opened(model, images, bounds, chunk) as (calls, pixels):
+    pixels = working_copy(images, bounds)
+    with open_model(model, pixels, chunk, bounds) as calls:
         weights = linear_weights(maps, pixels)
         at_image = evaluation(calls, pixels, class_indices(target, pixels), gradient=False)
         return infidelity_at(calls, pixels, weights, at_image, noise, samples, seed, bounds)

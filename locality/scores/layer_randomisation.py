@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from locality.attribution import method as factory_of
-from locality.model_calls import calling
-from locality.model_calls.checks import check_images
+from locality.model_calls import open_model
+from locality.model_calls.checks import UNIT, check_images
 from locality.model_calls.randomness import image_seeds
-from locality.model_calls.targets import UNIT, Target, class_indices, evaluation
+from locality.model_calls.targets import Target, class_indices, evaluation
 from locality.progress import Progress
 
 REFERENCE = 64  # images that BatchNorm's statistics are taken from, in one batch
@@ -78,7 +78,7 @@ def sanity_check(
         check_images(given, options.get("bounds", UNIT))
     layers = layers_from_top(model, images)
     factory = factory_of(method)
-    with calling(model, images) as calls:
+    with open_model(model, images) as calls:
         chosen = evaluation(calls, images.detach().float(), class_indices(target, images), gradient=False).target
 
     def sizes(network: nn.Module) -> Tensor:
@@ -189,7 +189,7 @@ def _order_of_running(model: nn.Module, images: Tensor) -> list[str]:
 
     for name, part in watched.named_modules():
         part.register_forward_pre_hook(watch(name))
-    with calling(watched, images) as calls:
+    with open_model(watched, images) as calls:
         calls.logits(images[:1].detach())
     return list(begun)
 
@@ -209,7 +209,7 @@ def _take_statistics(model: nn.Module, norms: list[_NormBase], reference: Tensor
     chosen = sorted(range(len(reference)), key=seeds.__getitem__)[:REFERENCE]
     batch = reference[chosen].detach()
     momenta = [part.momentum for part in norms]
-    with calling(model, batch, chunk=len(batch)) as calls:
+    with open_model(model, batch, chunk=len(batch)) as calls:
         for part in norms:
             part.reset_running_stats()
             part.momentum = None  # a plain average, here of one batch

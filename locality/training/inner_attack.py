@@ -1,4 +1,4 @@
-"""The attack inside adversarial training: few steps of ascent on the network as it is, for speed without `calling`."""
+"""The attack inside adversarial training: few steps of ascent on the network as it is, for speed without `open_model`."""
 
 from __future__ import annotations
 

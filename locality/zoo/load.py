@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from locality.imagenet_classes import imagenet_wnids
-from locality.model_calls import calling
+from locality.model_calls import open_model
 from locality.progress import Progress
 from locality.types import ModelSpec
 from locality.zoo.architectures import KINDS, build, class_names, input_of, is_function, of_function, renamed
@@ -183,7 +183,7 @@ def class_count(model: PixelModel, name: str) -> int:
     place = next(model.parameters(), model.mean).device
     images = torch.full((1, 3, *model.spec.input_size), 0.5, device=place)
     try:
-        with calling(model, images) as calls:
+        with open_model(model, images) as calls:
             return calls.logits(images).shape[1]
     except (TypeError, ValueError) as error:
         raise ModelError(f"`{name}`: {error}") from error

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from locality.attribution import integrated_gradients
 from locality.attribution.baselines import baseline_images
 from locality.attribution.integrated_gradients import RULES, path_points
-from locality.model_calls import calling
+from locality.model_calls import open_model
 
 
 def captum_maps(model: nn.Module, images: Tensor, target: Tensor, method: str, points: int, baseline: float = 0.0) -> Tensor:
@@ -104,13 +104,13 @@ def test_completeness_holds_to_the_error_of_the_rule(
 
 
 def test_gap_costs_no_second_run_with_the_trapezoid_rule(network: nn.Module, images: Tensor) -> None:
-    with calling(network, images) as calls:
+    with open_model(network, images) as calls:
         integrated_gradients(calls, images)
         assert (calls.gradients, calls.forwards) == (7 * 20, 0)
-    with calling(network, images) as calls:
+    with open_model(network, images) as calls:
         integrated_gradients(calls, images, rule="gausslegendre")
         assert (calls.gradients, calls.forwards) == (7 * 20, 7 * 2)
-    with calling(network, images) as calls:
+    with open_model(network, images) as calls:
         integrated_gradients(calls, images, rule="riemann_left")
         assert (calls.gradients, calls.forwards) == (7 * 20, 7)
 

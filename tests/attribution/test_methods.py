@@ -22,7 +22,7 @@ from locality.attribution import (
     smooth_gradient,
 )
 from locality.boundary import find_boundary
-from locality.model_calls import calling
+from locality.model_calls import _runner, open_model
 from locality.types import Boundary, PathMaps
 
 Edge = Callable[..., Boundary]
@@ -95,7 +95,7 @@ def test_no_boundary_leaves_the_map_undefined(
     assert torch.equal(
         boundary_saliency(network, images, edge, on_missing="last"), boundary_saliency(network, images, whole)
     )
-    with calling(network, images) as calls:
+    with open_model(network, images) as calls:
         boundary_integrated_gradients(calls, images, edge)
         assert calls.gradients == 7 + 19 * int(found.sum()), "nothing is spent on undefined maps"
 
@@ -173,10 +173,10 @@ def test_together_gives_the_same_numbers_with_fewer_gradients(network: nn.Module
     found = torch.tensor([True, True, False, True, True, True, True])
     edge = make_edge(torch.rand(images.shape), found)
     names = ["SM", "IG", "BSM", "BIG"]
-    with calling(network, images) as calls:
+    with open_model(network, images) as calls:
         together = attribute_all(calls, images, names, boundary=edge, baseline="blur")
         shared, forwards = calls.gradients, calls.forwards
-    with calling(network, images) as calls:
+    with open_model(network, images) as calls:
         apart: dict[str, PathMaps | Tensor] = {
             "SM": saliency_map(calls, images),
             "IG": integrated_gradients(calls, images, None, "blur"),
@@ -196,6 +196,47 @@ def test_together_gives_the_same_numbers_with_fewer_gradients(network: nn.Module
         assert torch.allclose(ours, single, atol=1e-6, equal_nan=True), name
     assert separate == 7 + 7 * 20 + 6 + 7 + 6 * 19
     assert (shared, forwards) == (7 + 7 * 19 + 6 * 19, 0)
+
+
+def test_together_searches_with_an_open_model(network: nn.Module, images: Tensor) -> None:
+    names = ["SM", "IG", "BSM", "BIG"]
+    alone = attribute_all(network, images, names)
+    edge = find_boundary(network, images)
+    with open_model(network, images) as calls:
+        shared = attribute_all(calls, images, names)
+        assert calls.gradients == edge.gradients + len(images) * 39
+        assert calls.forwards == edge.forwards
+    for name in names:
+        ours, theirs = shared[name], alone[name]
+        if isinstance(ours, PathMaps) and isinstance(theirs, PathMaps):
+            assert torch.equal(ours.delta, theirs.delta)
+            ours, theirs = ours.maps, theirs.maps
+        assert torch.equal(ours, theirs), name  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [BSM, BIG])
+def test_a_block_of_images_opens_the_model_once(
+    network: nn.Module, images: Tensor, kind: type[BSM] | type[BIG], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[object] = []
+
+    def noted(*arguments: Any) -> Any:
+        opened.append(arguments[0])
+        return _runner(*arguments)
+
+    monkeypatch.setattr("locality.model_calls._runner", noted)
+    kind(network).attribute(images)
+    assert opened == [network]
+
+
+def test_the_gap_is_the_size_of_the_signed_delta(network: nn.Module, images: Tensor) -> None:
+    path = integrated_gradients(network, images, baseline="white", points=3)
+    assert (path.delta < 0).any()
+    assert torch.equal(path.gap, path.delta.abs())
+    with open_model(network, images) as calls:
+        change = calls.logits(images).max(1)
+        white = calls.logits(torch.ones_like(images)).gather(1, change.indices[:, None])[:, 0]
+    assert torch.allclose(path.delta, path.maps.flatten(1).sum(1) - (change.values - white), atol=1e-5)
 
 
 @pytest.mark.parametrize("rule", ["gausslegendre", "riemann_left", "riemann_right"])

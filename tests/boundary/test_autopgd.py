@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from locality.boundary.autopgd import ZERO_GRADIENTS, _apgd, autopgd_search
 from locality.boundary.bisect import bisect
 from locality.boundary.pgd_cw import EPSILONS
-from locality.model_calls import Calls, calling
+from locality.model_calls import Calls, open_model
 from locality.model_calls.randomness import image_seeds
 from locality.perturbation import margin
 
 
 def found(model: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, **options: Any) -> tuple[Tensor, Calls]:
     seeds = image_seeds(images, options.pop("seed", 0))
-    with calling(model, images, options.pop("chunk", None)) as calls:
+    with open_model(model, images, options.pop("chunk", None)) as calls:
         points = autopgd_search(calls, images, labels, "l2", seeds, lambda done, total: None, **options)
     return points, calls
 
@@ -48,7 +48,7 @@ def test_it_finds_the_boundary_of_a_linear_model(near: tuple[nn.Module, Tensor, 
     points, _ = found(model, images, labels)
     assert crosses(model, points, labels).all()
     assert (length(points - images) <= torch.tensor(EPSILONS)[first_epsilons(exact)] * 1.0001).all()
-    with calling(model, images) as calls:
+    with open_model(model, images) as calls:
         points = bisect(calls, images, points, labels)
     assert torch.allclose(length(points - images), exact, rtol=0.05)
     assert (length(points - images) >= exact * 0.9999).all()
@@ -96,7 +96,7 @@ def test_the_point_across_is_taken_not_the_one_of_the_largest_loss(monkeypatch: 
         return x * 0 + 0.25, torch.tensor([False, True]), torch.zeros(2), x * 0 + 0.75
 
     monkeypatch.setattr("pyautoattack.autopgd_base.APGDAttack.attack_single_run", fake)
-    with calling(model, images) as calls:
+    with open_model(model, images) as calls:
         points = _apgd(calls, images, labels, images, 0.3, "ce")
     assert points[:, 0, 0, 0].tolist() == [0.75, 0.25]
 
@@ -171,7 +171,7 @@ def test_the_caller_s_state_is_kept_also_after_an_exception(fails: bool) -> None
 
     model.register_forward_hook(stop)
     before, pixels = state(model), images.clone()
-    with calling(model, images) as calls:  # Entered by hand: the search itself restores, not only `calling`.
+    with open_model(model, images) as calls:  # Entered by hand: the search itself restores, not only `open_model`.
         inside = torch.get_rng_state()
         arguments = (calls, images, labels, "l2", [1, 2], lambda done, total: None)
         if fails:
@@ -188,14 +188,14 @@ def test_the_caller_s_state_is_kept_also_after_an_exception(fails: bool) -> None
 def test_progress_grows_to_its_total() -> None:
     model, images, labels, _ = linear_model([0.1, 0.23])
     seen: list[tuple[int, int]] = []
-    with calling(model, images) as calls:
+    with open_model(model, images) as calls:
         autopgd_search(calls, images, labels, "l2", [1, 2], lambda done, total: seen.append((done, total)))
     assert seen == [(1, 2), (2, 2)]
 
 
 def test_only_l2_and_only_known_options() -> None:
     model, images, labels, _ = linear_model([0.1])
-    with calling(model, images) as calls:
+    with open_model(model, images) as calls:
         with pytest.raises(ValueError, match="`norm` must be 'l2' for search='autopgd', got 'linf'"):
             autopgd_search(calls, images, labels, "linf", [1], lambda done, total: None)
         with pytest.raises(TypeError, match="`restarts` is no option of search='autopgd'"):

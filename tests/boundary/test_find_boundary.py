@@ -9,6 +9,7 @@ from known_models import linear_model
 from torch import Tensor, nn
 
 from locality.boundary import SEARCHES, find_boundary
+from locality.model_calls import open_model
 
 SHAPE = (3, 6, 6)
 
@@ -343,3 +344,27 @@ def test_a_model_that_rounds_differently_each_time_is_found_all_the_same() -> No
     edge = find_boundary(Rounding(), images)
     assert edge.found.all()
     assert torch.allclose(edge.distance, distances, rtol=0.01)
+
+
+@pytest.mark.parametrize("search", ["fast", "thorough"])
+def test_an_open_model_is_searched_and_the_cost_is_said(network: nn.Sequential, images: Tensor, search: str) -> None:
+    alone = find_boundary(network, images, search=search)
+    with open_model(network, images) as calls:
+        calls.logits(images)
+        edge = find_boundary(calls, images, search=search)
+        assert (edge.gradients, edge.forwards) == (calls.gradients, calls.forwards - len(images))
+    assert (edge.gradients, edge.forwards) == (alone.gradients, alone.forwards)
+    assert edge.gradients >= 2 * len(images)
+    assert torch.equal(edge.points, alone.points)
+
+
+def test_the_bounds_of_the_call_hold_for_an_open_model_too(images: Tensor) -> None:
+    def bright(pixels: Tensor) -> Tensor:  # pixels count more from left to right, so that some end at the limit
+        brightness = (pixels * torch.linspace(0, 1, 6)).mean((1, 2, 3))
+        return torch.stack([brightness, torch.full_like(brightness, 0.36)], dim=1)
+
+    with open_model(bright, images) as calls:
+        inside, outside = find_boundary(calls, images, bounds=(0.0, 0.75)), find_boundary(calls, images)
+    assert inside.found.all()
+    assert inside.points.max() <= 0.75
+    assert 0.75 < outside.points.max() <= 1.0

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from locality.boundary.bisect import bisect
 from locality.boundary.foolbox_attacks import BATCHED, foolbox_search, minimum_norm_attacks
-from locality.model_calls import Calls, calling
+from locality.model_calls import Calls, open_model
 from locality.model_calls.randomness import image_seeds, own_randomness
 from locality.perturbation import margin
 
@@ -22,7 +22,7 @@ def found(
 ) -> tuple[Tensor, Calls]:
     seeds = image_seeds(images, options.pop("seed", 0))
     norm = options.pop("norm", "l2")
-    with calling(model, images, options.pop("chunk", None)) as calls:
+    with open_model(model, images, options.pop("chunk", None)) as calls:
         points = foolbox_search(name)(calls, images, labels, norm, seeds, lambda done, total: None, **options)
     return points, calls
 
@@ -57,7 +57,7 @@ def test_it_finds_the_boundary_of_a_linear_model(
     model, images, labels, exact = near
     points, _ = found(name, model, images, labels, norm=norm)
     assert crosses(model, points, labels).all()
-    with calling(model, images) as calls:
+    with open_model(model, images) as calls:
         points = bisect(calls, images, points, labels)
     distance = length(points - images)
     if norm == "linf":
@@ -276,7 +276,7 @@ def test_the_caller_s_state_is_kept_also_after_an_exception(name: str, fails: bo
 
     model.register_forward_hook(stop)
     before, pixels = state(model), images.clone()
-    with calling(model, images) as calls:  # Entered by hand: the search itself restores, not only `calling`.
+    with open_model(model, images) as calls:  # Entered by hand: the search itself restores, not only `open_model`.
         inside = torch.get_rng_state()
         arguments = (calls, images, labels, "l2", [1, 2], lambda done, total: None)
         if fails:
@@ -293,7 +293,7 @@ def test_the_caller_s_state_is_kept_also_after_an_exception(name: str, fails: bo
 def test_progress_grows_to_its_total(near: tuple[nn.Module, Tensor, Tensor, Tensor]) -> None:
     model, images, labels, _ = near
     seen: list[tuple[int, int]] = []
-    with calling(model, images, chunk=2) as calls:
+    with open_model(model, images, chunk=2) as calls:
         foolbox_search("DDNAttack")(
             calls, images, labels, "l2", [0] * 5, lambda done, total: seen.append((done, total)), steps=3
         )

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from locality.boundary.bisect import bisect
 from locality.boundary.pgd_cw import EPSILONS, PaperPieces, paper_pieces, paper_search
-from locality.model_calls import Calls, calling
+from locality.model_calls import Calls, open_model
 from locality.model_calls.randomness import image_seeds
 from locality.perturbation import margin
 
@@ -25,13 +25,13 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def found(model: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, **options: Any) -> tuple[Tensor, Calls]:
-    with calling(model, images, options.pop("chunk", None)) as calls:
+    with open_model(model, images, options.pop("chunk", None)) as calls:
         points = paper_search(calls, images, labels, "l2", image_seeds(images, 0), lambda done, total: None, **options)
     return points, calls
 
 
 def pieces(model: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, **options: Any) -> PaperPieces:
-    with calling(model, images) as calls:
+    with open_model(model, images) as calls:
         return paper_pieces(calls, images, labels, **options)
 
 
@@ -53,7 +53,7 @@ def test_it_finds_the_boundary_of_a_linear_model(near: tuple[nn.Module, Tensor, 
     model, images, labels, exact = near
     points, _ = found(model, images, labels)
     assert crosses(model, points, labels).all()
-    with calling(model, images) as calls:
+    with open_model(model, images) as calls:
         points = bisect(calls, images, points, labels)
     assert torch.allclose(length(points - images), exact, rtol=0.02)
     assert (length(points - images) >= exact * 0.9999).all()
@@ -63,7 +63,7 @@ def test_each_image_stops_at_its_first_successful_epsilon(near: tuple[nn.Module,
     model, images, labels, exact = near
     first = torch.tensor([next(n for n, epsilon in enumerate(EPSILONS) if epsilon > d) for d in exact.tolist()])
     assert len(first.unique()) >= 4
-    with calling(model, images) as calls:
+    with open_model(model, images) as calls:
         result = paper_pieces(calls, images, labels)
     assert calls.gradients == 100 * int((first + 1).sum()) + 900 * len(images)
     assert calls.forwards == int((first + 1).sum()) + len(images)
@@ -144,7 +144,7 @@ def test_a_failure_is_no_success_even_where_black_is_another_class() -> None:
         return torch.stack([20 * mean, torch.full_like(mean, 0.5)], dim=1)
 
     assert crosses(model, torch.zeros_like(images), labels).all()
-    with calling(model, images) as calls:
+    with open_model(model, images) as calls:
         result = paper_pieces(calls, images, labels)
     assert not result.pgd_success.any()
     assert not result.cw_success.any()
@@ -259,7 +259,7 @@ def test_wrong_settings_are_named(
     near: tuple[nn.Module, Tensor, Tensor, Tensor], options: dict[str, Any], kind: type[Exception], words: str
 ) -> None:
     model, images, labels, _ = near
-    with calling(model, images) as calls, pytest.raises(kind, match=words):
+    with open_model(model, images) as calls, pytest.raises(kind, match=words):
         paper_search(
             calls, images, labels, options.pop("norm", "l2"), [0] * len(images), lambda done, total: None, **options
         )

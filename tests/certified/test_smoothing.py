@@ -16,7 +16,7 @@ from locality.certified.smoothing import (
     smoothed_relu_saliency,
     smoothed_saliency,
 )
-from locality.model_calls import calling
+from locality.model_calls import open_model
 
 SHAPE = (1, 3, 4)
 WEIGHTS = torch.randn(3, 12, generator=torch.Generator().manual_seed(5))
@@ -203,7 +203,7 @@ def test_without_a_target_it_is_the_smoothed_class() -> None:
     assert spiky(images).argmax(1).item() == 0
     found = smoothed_saliency(spiky, images, sigma=0.5, samples=50)
     assert found.flatten().tolist() == pytest.approx([-0.15, -0.15])
-    with calling(spiky, images) as calls:
+    with open_model(spiky, images) as calls:
         smoothed_saliency(calls, images, sigma=0.5, samples=50)
         assert (calls.forwards, calls.gradients) == (50, 50)
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from locality.model_calls import calling, malloc
+from locality.model_calls import malloc, open_model
 from locality.model_calls.malloc import CHOSEN_BY, KEPT, MMAP_THRESHOLD, TRIM_THRESHOLD, USUAL_MMAP, USUAL_TRIM, memory_kept
 
 
@@ -54,7 +54,7 @@ def test_other_systems_go_without(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_memory_is_kept_while_a_model_is_called(library: Library) -> None:
     images = torch.rand(1, 3, 4, 4)
-    with calling(nn.Flatten(), images) as calls:
+    with open_model(nn.Flatten(), images) as calls:
         calls.logits(images)
         assert library.limits == [KEPT]
     assert library.limits == [KEPT, USUAL_TRIM]

@@ -11,7 +11,7 @@ from known_models import small_network
 from pyautoattack import AutoAttack
 from torch import Tensor, nn
 
-from locality.model_calls import calling
+from locality.model_calls import open_model
 from locality.model_calls.third_party import FoolboxBridge
 from locality.robustness.autoattack import SUITES, ZERO_GRADIENTS, Threat, _attack, attacked, attacks_of, check_sizes
 from locality.robustness.pgd import Loss, Norm, pgd
@@ -44,7 +44,7 @@ def test_settings_are_those_of_the_standard_version(name: str, norm: Norm) -> No
     model, images = network(), some_images(2)
     stock = AutoAttack(model, eps=0.1, norm={"linf": "Linf", "l2": "L2"}[norm], seed=7, version="standard")
     theirs = getattr(stock, ATTRIBUTE[name])
-    with calling(model, images) as calls:
+    with open_model(model, images) as calls:
         ours = _attack(FoolboxBridge(calls), name, images, Threat(norm, 0.1, 7), lambda sentence: None)
     assert type(ours) is type(theirs)
     for setting in (*SETTINGS[name], "norm", "eps", "seed", "verbose"):
@@ -71,7 +71,7 @@ def test_results_are_those_of_pyautoattack(name: str, norm: Norm, epsilon: float
     stock.apgd.n_restarts = 1
     stock.apgd_targeted.n_target_classes = stock.fab.n_target_classes = 3
     theirs, _ = stock.run_standard_evaluation(images, labels, batch_size=6)
-    with calling(model, images) as calls:
+    with open_model(model, images) as calls:
         ours = attacked(calls, name, images, labels, Threat(norm, epsilon, 3), lambda sentence: None)
     allowed = (ours - images).flatten(1).norm(float("inf") if norm == "linf" else 2, dim=1) <= epsilon * 1.0001
     broken = (model(theirs).argmax(1) != labels) & allowed
@@ -90,7 +90,7 @@ def test_broken_images_are_not_asked_about_again(name: str, norm: Norm) -> None:
     threat = Threat(norm, 0.01 if norm == "linf" else 0.12, 3)
 
     def run(**more: Any) -> tuple[Tensor, int]:
-        with calling(model, images) as calls:
+        with open_model(model, images) as calls:
             points = attacked(calls, name, images, labels, threat, lambda sentence: None, **more)
             return points, calls.gradients
 
@@ -108,7 +108,7 @@ def test_broken_images_are_not_asked_about_again(name: str, norm: Norm) -> None:
 def test_all_broken_at_once_ends_the_questions() -> None:
     model, images = network(4), some_images(6)
     labels = model(images).argmax(1)
-    with calling(model, images) as calls:
+    with open_model(model, images) as calls:
         points = attacked(calls, "apgd-ce", images, labels, Threat("linf", 1.0, 3), lambda sentence: None)
         assert calls.gradients < 6 * 5
     assert (model(points).argmax(1) != labels).all()
@@ -122,7 +122,7 @@ def test_a_point_must_leave_every_accepted_class() -> None:
     def holds(predictions: Tensor) -> Tensor:
         return (predictions == labels) | (predictions == second)
 
-    with calling(model, images) as calls:
+    with open_model(model, images) as calls:
         points = attacked(calls, "apgd-ce", images, labels, Threat("linf", 1.0, 3), lambda sentence: None, holds)
     assert int((~holds(model(points).argmax(1))).sum()) >= 4
 
@@ -131,7 +131,7 @@ def test_a_point_must_leave_every_accepted_class() -> None:
 def test_plain_attacks_are_those_of_attacks_py(name: str, loss: Loss) -> None:
     model, images = network(), some_images(4)
     labels = model(images).argmax(1)
-    with calling(model, images) as calls:
+    with open_model(model, images) as calls:
         ours = attacked(calls, name, images, labels, Threat("l2", 0.02, 5), lambda sentence: None)
     assert torch.equal(ours, pgd(model, images, labels, 0.02, "l2", steps=20, loss=loss, seed=5))
     other: Loss = "ce" if loss == "margin" else "margin"
@@ -142,7 +142,7 @@ def test_plain_attacks_are_those_of_attacks_py(name: str, loss: Loss) -> None:
 def test_square_finds_points_without_gradients() -> None:
     model, images = network(), some_images()
     labels = model(images).argmax(1)
-    with calling(model, images) as calls:
+    with open_model(model, images) as calls:
         points = attacked(calls, "square", images, labels, Threat("linf", 0.05, 0), lambda sentence: None)
         assert calls.gradients == 0
     assert (model(points).argmax(1) != labels).any()
@@ -167,7 +167,7 @@ def test_targeted_attacks_run_with_few_classes(classes: int) -> None:
     model, images = network(classes), some_images(2)
     labels = model(images).argmax(1)
     names = [name for name in attacks_of("standard", classes)[0] if name != "square"]
-    with calling(model, images) as calls:
+    with open_model(model, images) as calls:
         for name in names:
             points = attacked(calls, name, images, labels, Threat("linf", 0.1, 0), lambda sentence: None)
             assert (model(points).argmax(1) != labels).all(), name
@@ -177,7 +177,7 @@ def test_no_more_targets_than_there_are_classes() -> None:
     images = some_images(1)
     for classes, targets in ((4, 3), (10, 9), (12, 9)):
         model = network(classes)
-        with calling(model, images) as calls:
+        with open_model(model, images) as calls:
             for name in ("apgd-t", "fab-t"):
                 attack = _attack(FoolboxBridge(calls), name, images, Threat("linf", 0.1, 0), lambda sentence: None)
                 assert attack.n_target_classes == targets
@@ -197,7 +197,7 @@ def test_zero_gradients_are_noted() -> None:
 
     images = some_images(2)
     sentences: list[str] = []
-    with calling(flat, images) as calls:
+    with open_model(flat, images) as calls:
         attacked(calls, "apgd-dlr", images, flat(images).argmax(1), Threat("linf", 0.01, 0), sentences.append)
     assert sentences == [ZERO_GRADIENTS]
 
@@ -210,9 +210,9 @@ def test_nothing_of_the_caller_changes(name: str, capfd: pytest.CaptureFixture[s
     copies = images.clone(), labels.clone()
     before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate(), sys.gettrace()  # type: ignore[index,union-attr]
     statistics = model[1].running_mean.clone()
-    with calling(model, images) as calls:
+    with open_model(model, images) as calls:
         attacked(calls, name, images, labels, Threat("linf", 0.05, 9), lambda sentence: None)
-        assert torch.equal(torch.get_rng_state(), before[0])  # already here, where `calling` has not restored it yet
+        assert torch.equal(torch.get_rng_state(), before[0])  # already here, where `open_model` has not restored it yet
     assert (np.random.get_state()[1] == before[1]).all()  # type: ignore[index]
     assert random.getstate() == before[2]
     assert sys.gettrace() is before[3]

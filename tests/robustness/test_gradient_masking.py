@@ -5,14 +5,14 @@ import torch
 from known_models import linear_model, small_network
 from torch import Tensor, nn
 
-from locality.model_calls import Model, calling
+from locality.model_calls import Model, open_model
 from locality.robustness.autoattack import Threat
 from locality.robustness.gradient_masking import PROBABILITIES, examine, square_sentence
 from locality.robustness.pgd import Norm
 
 
 def examined(model: Model, images: Tensor, norm: Norm = "linf", epsilon: float = 8 / 255) -> tuple[str, ...]:
-    with calling(model, images) as calls:
+    with open_model(model, images) as calls:
         return examine(calls, images, calls.logits(images).argmax(1), Threat(norm, epsilon, 0))
 
 

@@ -9,7 +9,7 @@ import torch
 from known_models import linear_model, small_network
 from torch import Tensor
 
-from locality.model_calls import calling
+from locality.model_calls import open_model
 from locality.model_calls.randomness import image_seeds
 from locality.model_calls.third_party import load_foolbox
 from locality.perturbation import margin, project, random_in_ball
@@ -113,7 +113,7 @@ def test_the_random_start_is_uniform_in_the_ball() -> None:
 
 def test_a_broken_image_asks_for_no_more_gradients() -> None:
     model, images, labels, _ = linear_model([0.01, 0.9], classes=2)
-    with calling(model, images) as calls:
+    with open_model(model, images) as calls:
         pgd(calls, images[:1], labels[:1], epsilon=0.3, norm="l2", step_size=0.1, random_start=False)
         assert calls.gradients == 2  # at the image, and at the first step, which is across
         pgd(calls, images[1:], labels[1:], epsilon=0.3, norm="l2", random_start=False)

@@ -131,7 +131,7 @@ def test_other_weights_images_or_versions_than_planned_are_refused() -> None:
 
 
 def test_warnings_are_kept_once(tmp_path: Path) -> None:
-    """A network that gives probabilities makes `calling` warn for every batch."""
+    """A network that gives probabilities makes `open_model` warn for every batch."""
     with pytest.warns(UserWarning, match="returns probabilities"):
         plan = make_plan(suite_of("sure"))
     found = measure(plan.task(plan.units[0], 1))

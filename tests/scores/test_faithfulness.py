@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from locality.attribution import boundary_integrated_gradients, integrated_gradients, saliency_map
 from locality.boundary import find_boundary
-from locality.model_calls import calling
+from locality.model_calls import open_model
 from locality.model_calls.randomness import image_seeds
 from locality.scores.faithfulness import Faithfulness, completeness_gap, faithfulness
 from locality.scores.infidelity import (
@@ -239,9 +239,9 @@ def test_neither_batch_nor_order_nor_chunk_matters(images: Tensor) -> None:
     whole = faithfulness(model, images, maps, samples=15)
     assert whole.removal.raw.min() > 1e-6
     order = [3, 0, 4, 1, 2]
-    moved = PathMaps(maps.maps[order], maps.integral[order], maps.gap[order])
+    moved = PathMaps(maps.maps[order], maps.integral[order], maps.delta[order])
     same(whole, faithfulness(model, images[order], moved, samples=15), order)
-    single = PathMaps(maps.maps[2:3], maps.integral[2:3], maps.gap[2:3])
+    single = PathMaps(maps.maps[2:3], maps.integral[2:3], maps.delta[2:3])
     same(whole, faithfulness(model, images[2:3], single, samples=15), slice(2, 3))
     for chunk in (1, 7):
         same(whole, faithfulness(model, images, maps, samples=15, chunk=chunk))
@@ -265,7 +265,7 @@ def test_all_at_once_is_one_by_one(images: Tensor) -> None:
     classes = model.eval()(images).argmax(1)
     assert torch.equal(predicted.raw, infidelity(model, images, maps, target=classes, samples=12).raw)
     assert not torch.equal(predicted.raw, infidelity(model, images, maps, target=(classes + 1) % 5, samples=12).raw)
-    with calling(model, images) as calls:
+    with open_model(model, images) as calls:
         faithfulness(calls, images, integrated_gradients(model, images), samples=12)
         assert calls.forwards == 5 * (3 * 12 + 3)
 
@@ -286,7 +286,7 @@ def test_undefined_maps_are_nan_and_cost_nothing(images: Tensor) -> None:
     where = torch.tensor([True, False, True, True, False])
     edge = Boundary(edge.points, edge.distance, where, edge.labels, edge.crossed_to, edge.optimality)
     maps = boundary_integrated_gradients(model, images, edge)
-    with calling(model, images) as calls:
+    with open_model(model, images) as calls:
         found = faithfulness(calls, images, maps, baseline=edge.points, samples=6)
         assert calls.forwards == 5 + 5 + 3 * (3 * 6 + 1)
     for part in parts(found).values():
@@ -296,7 +296,7 @@ def test_undefined_maps_are_nan_and_cost_nothing(images: Tensor) -> None:
     full = faithfulness(
         model,
         images[where],
-        PathMaps(maps.maps[where], maps.integral[where], maps.gap[where]),
+        PathMaps(maps.maps[where], maps.integral[where], maps.delta[where]),
         samples=6,
         baseline=edge.points[where],
     )
@@ -324,7 +324,7 @@ def test_what_was_added_is_what_counts() -> None:
     weights = 1e3 * torch.randn(192, 2, generator=torch.Generator().manual_seed(0))
     images = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
     maps = weights[:, 0].view(1, 3, 8, 8).expand(2, -1, -1, -1)
-    with calling(lambda pixels: pixels.flatten(1).double() @ weights.double(), images) as calls:
+    with open_model(lambda pixels: pixels.flatten(1).double() @ weights.double(), images) as calls:
         target = torch.zeros(2, dtype=torch.int64)
         logit = calls.logits(images)[:, 0]
         from locality.model_calls.targets import Evaluation

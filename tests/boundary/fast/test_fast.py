@@ -10,7 +10,7 @@ from torch import Tensor
 
 from locality.boundary import fast, find_boundary
 from locality.boundary.fast import rivals, tangent_steps
-from locality.model_calls import calling
+from locality.model_calls import open_model
 
 
 def steep(images: Tensor) -> Tensor:
@@ -26,7 +26,7 @@ def one_image() -> Tensor:
 def test_a_tangent_behind_the_image_is_no_agreement() -> None:
     """The first leap goes to the edge of the range, far across, where the tangent puts the image itself across."""
     images, labels = one_image(), torch.tensor([0])
-    with calling(steep, images) as calls:
+    with open_model(steep, images) as calls:
         state = tangent_steps.State(images, labels, [0], None, calls.limits, settled=0.98)
         tangent_steps.one_round(calls, state, torch.tensor([0]), None, "l2", 2, from_image=True)
     assert state.best.item() == pytest.approx(0.5)  # the leap, cut at 0
@@ -35,7 +35,7 @@ def test_a_tangent_behind_the_image_is_no_agreement() -> None:
 
 def test_a_leap_too_far_comes_back_along_its_line() -> None:
     images = one_image()
-    with calling(steep, images) as calls:
+    with open_model(steep, images) as calls:
         back = tangent_steps.back_along_the_line(
             calls, images, torch.tensor([-0.5, 0.0]).view(1, 1, 1, 2), torch.tensor([0])
         )
@@ -63,7 +63,7 @@ def test_rivals_are_ranked_and_tried_from_midway(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(rivals, "one_round", spy)
     images = torch.full((2, 1, 1, 2), 0.5)
-    with calling(model, images) as calls:
+    with open_model(model, images) as calls:
         state = tangent_steps.State(images, torch.tensor([0, 0]), [0, 0], None, calls.limits, settled=0.98)
         state.best_offset[:] = torch.tensor([-0.2, 0.0])
         state.best[0], state.reached[0] = 0.2, 4
@@ -75,7 +75,7 @@ def test_rivals_are_ranked_and_tried_from_midway(monkeypatch: pytest.MonkeyPatch
 def test_sharpening_takes_the_nearest_point_of_a_tangent_where_that_is_across() -> None:
     """A linear model needs no more; where the boundary bends away, the point is not across and the old one stays."""
     model, images, _, _ = linear_model([0.1, 0.4])
-    with calling(model, images) as calls:
+    with open_model(model, images) as calls:
         logits = calls.logits(images)
         labels = logits.argmax(1)
         edge = find_boundary(model, images)
@@ -95,7 +95,7 @@ def test_sharpening_takes_the_nearest_point_of_a_tangent_where_that_is_across() 
         return torch.stack([score, torch.zeros_like(score)], dim=1)
 
     image = torch.tensor([0.0, 0.3]).view(1, 1, 1, 2)
-    with calling(bends_away, image) as calls:
+    with open_model(bends_away, image) as calls:
         state = tangent_steps.State(image, torch.tensor([0]), [0], None, calls.limits, settled=0.98)
         offset = torch.tensor([0.302, 0.2]).view(1, 1, 1, 2)
         logits, gradient = calls.gradient(image + offset, tangent_steps.rival_margin, torch.tensor([0]), torch.tensor([1]))
@@ -155,7 +155,7 @@ def test_a_settled_image_leaves_its_round_and_the_others_go_on() -> None:
 
     def searched(these: list[int], settled: float) -> tuple[int, Tensor]:
         pixels = images[these]
-        with calling(model, pixels) as calls:
+        with open_model(model, pixels) as calls:
             options = {"settled": settled, "rivals": rivals[these], "aligned": 0.9}
             points = search(calls, pixels, labels[these], "l2", [0, 0], lambda done, total: None, **options)
             return calls.gradients, (points - pixels).flatten(1).norm(dim=1)
@@ -215,7 +215,7 @@ def two_ways(images: Tensor) -> Tensor:
 @pytest.mark.parametrize(("max_gradients", "known"), [(100, 0.3), (7, 0.3), (100, 0.01)])
 def test_a_rival_is_left_where_it_promises_nothing(max_gradients: int, known: float) -> None:
     images = torch.full((1, 1, 1, 2), 0.5)
-    with calling(two_ways, images) as calls:
+    with open_model(two_ways, images) as calls:
         state = tangent_steps.State(images, torch.tensor([0]), [0], None, calls.limits, settled=0.98)
         state.reached[0], state.best[0] = 1, known
         state.best_offset[0] = torch.tensor([known, 0.0])
@@ -242,7 +242,7 @@ def test_sharpening_aims_beyond_rounding() -> None:
         first, second = images.flatten(1).T
         return torch.stack([40 + 0.1 * (first + second), torch.full_like(first, 40.08)], dim=1)
 
-    with calling(model, images) as calls:
+    with open_model(model, images) as calls:
         state = tangent_steps.State(images, torch.tensor([0]), [0], None, calls.limits, settled=0.98)
         offset = torch.tensor([-0.15, -0.1]).view(1, 1, 1, 2)
         gradient = torch.full_like(images, 0.1)
@@ -274,7 +274,7 @@ def test_no_image_takes_more_gradients_than_allowed(allowed: int) -> None:
 
     for seed in range(8):
         image = torch.rand(1, 1, 3, 3, generator=torch.Generator().manual_seed(seed))
-        with calling(model, image) as calls:
+        with open_model(model, image) as calls:
             label = calls.logits(image).argmax(1)
             search: Any = fast.fast_search
             search(calls, image, label, "l2", [0], lambda done, total: None, max_gradients=allowed, gain=-1.0, aligned=2.0)

@@ -9,7 +9,7 @@ from torch import Tensor
 from locality import find_boundary, load_dataset
 from locality.boundary import fast
 from locality.boundary.fast import sphere_walk, tangent_steps
-from locality.model_calls import Calls, calling
+from locality.model_calls import Calls, open_model
 from locality.zoo.load import load_model
 
 
@@ -33,7 +33,7 @@ def known(calls: Calls, images: Tensor, offset: tuple[float, float]) -> tangent_
 @pytest.mark.parametrize("norm", ["l2", "linf"])
 def test_a_walk_finds_the_nearer_part(norm: str) -> None:
     images = torch.full((1, 1, 1, 2), 0.5)
-    with calling(two_ways, images) as calls:
+    with open_model(two_ways, images) as calls:
         state = known(calls, images, (0.3, 0.0))
         nearer = sphere_walk.walk(calls, state, norm, 100)
     assert nearer.tolist() == [0]
@@ -47,7 +47,7 @@ def test_a_walk_finds_the_nearer_part(norm: str) -> None:
 
 def test_a_walk_ends_where_tangents_promise_nothing_nearer() -> None:
     images = torch.full((2, 1, 1, 2), 0.5)
-    with calling(two_ways, images) as calls:
+    with open_model(two_ways, images) as calls:
         state = known(calls, images, (0.0, 0.149))
         state.best_offset[1], state.best[1] = torch.tensor([0.3, 0.0]), 0.3
         nearer = sphere_walk.walk(calls, state, "l2", 100)
@@ -59,7 +59,7 @@ def test_a_walk_ends_where_tangents_promise_nothing_nearer() -> None:
 
 def test_only_doubtful_images_are_walked_around() -> None:
     images = torch.full((7, 1, 1, 2), 0.5)
-    with calling(two_ways, images) as calls:
+    with open_model(two_ways, images) as calls:
         state = known(calls, images, (0.3, 0.0))
         state.first_gradient[1] = torch.tensor([-0.7, 0.6])  # has not turned
         state.promised[2] = 0.4  # about what there is
