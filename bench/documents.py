@@ -12,7 +12,6 @@ import csv
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,8 @@ from locality.cli.bench import duration
 from locality.report.findings import sentences
 from locality.report.tables.build import TABLES as REPORTED
 from locality.report.tables.formats import markdown_text
-from locality.runner.results import Results, of_data
-from locality.runner.store import read_results
+from locality.results.folder import read_results
+from locality.results.results import Results, of_data
 from locality.zoo.cards import shipped_cards
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -192,7 +191,7 @@ def faithfulness_of(name: str, models: Sequence[str]) -> Callable[[], str]:
 
     def table() -> str:
         found = suite(name)
-        few = replace(found, faithfulness=found.faithfulness[found.faithfulness["model"].isin(models)])
+        few = found.with_tables(faithfulness=found["faithfulness"][found["faithfulness"]["model"].isin(models)])
         return markdown_text(REPORTED["faithfulness"](few)).strip()
 
     return table

@@ -14,10 +14,10 @@ from pathlib import Path
 import pandas as pd
 
 from locality.progress import progress
+from locality.results.folder import read_results
+from locality.results.results import Results
 from locality.robustness.robust_accuracy_result import wilson_interval
-from locality.runner.results import Results
 from locality.runner.run import run_suite
-from locality.runner.store import read_results
 from locality.runner.suite_file import read_suite
 from locality.statistics import summary
 
@@ -37,7 +37,7 @@ def table(results: Results) -> pd.DataFrame:
         row = {name: about[name] for name in ("model", "data", "training", "norm", "epsilon")}
         row["epsilon"] = "" if pd.isna(about["epsilon"]) else round(float(about["epsilon"]), 5)
         row |= {"images": len(images)} | share("clean", images["correct"])
-        attacked = results.robust[results.robust["model"] == about["model"]]
+        attacked = results["robust"][results["robust"]["model"] == about["model"]]
         row["attacked"] = attacked["image_id"].nunique()
         for epsilon, part in attacked.groupby("epsilon"):
             row |= share(f"era_linf_{255 * float(epsilon):.0f}_255", part["robust"])

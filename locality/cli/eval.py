@@ -82,7 +82,7 @@ def evaluate(
 
 
 def _print(found: ModelSummary, blind: Scores) -> None:
-    from locality.runner.summary import SCORES
+    from locality.results.schema import SCORES
 
     rows = [
         (name, *(with_interval(scores[score]) for score in SCORES), str(scores["f1"].undefined))

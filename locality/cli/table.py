@@ -14,7 +14,7 @@ from locality.cli.printing import print_table, printable, say
 
 if TYPE_CHECKING:
     from locality.report.tables.table import Table
-    from locality.runner.results import Results as Measured
+    from locality.results.results import Results as Measured
 
 RESULTS_HELP = "The folder that `locality bench` wrote."
 Results = Annotated[Path, typer.Argument(metavar="RESULTS", help=RESULTS_HELP)]
@@ -24,8 +24,8 @@ OneData = Annotated[str | None, typer.Option("--data", help="Only what was measu
 def read(results: Path, data: str | None) -> Measured:
     """The results behind the two options above; where more are to come, a line on standard error says so."""
     from locality.report.findings import unfinished_sentence
-    from locality.runner.results import of_data
-    from locality.runner.store import read_results
+    from locality.results.folder import read_results
+    from locality.results.results import of_data
 
     found = read_results(results)
     missing = unfinished_sentence(found)

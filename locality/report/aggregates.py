@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from locality.results.results import Results
+from locality.results.schema import SCORES
 from locality.robustness.robust_accuracy_result import wilson_interval
-from locality.runner.results import Results
-from locality.runner.summary import SCORES
 from locality.statistics import BLOCK, CONFIDENCE, RESAMPLES
 
 Kind = Literal["standard", "robust", "random", "unknown"]
@@ -119,7 +119,8 @@ def measured(results: Results) -> Measured:
         accuracy[str(model)] = share(floats(images["correct"]))
         keys.append(("distance", str(model)))
         columns.append(found_distance(images))
-    for (model, attack, norm, epsilon), group in results.robust.groupby(["model", "attack", "norm", "epsilon"], sort=False):
+    attacked = results["robust"].groupby(["model", "attack", "norm", "epsilon"], sort=False) if "robust" in results else ()
+    for (model, attack, norm, epsilon), group in attacked:
         key = str(model), Budget(str(attack), str(norm), float(epsilon))
         clean[key], robust[key] = share(floats(group["clean"])), share(floats(group["robust"]))
     models = models_of(results)
@@ -169,7 +170,7 @@ def _views(rows: pd.DataFrame, models: Sequence[Model]) -> dict[str, pd.DataFram
 
 def models_of(results: Results) -> tuple[Model, ...]:
     """The models that were measured, in the suite's order; one without a description is known by its name alone."""
-    tables = (results.rows, results.robust, results.similarity, results.faithfulness, results.sanity, results.searches)
+    tables = [table for name, table in results.items() if name not in ("models", "faults", "gallery") and "model" in table]
     there = dict.fromkeys(str(name) for table in tables for name in table["model"].unique())
     described = {}
     for row in results.models.to_dict("records"):
@@ -179,7 +180,7 @@ def models_of(results: Results) -> tuple[Model, ...]:
             _text(row["training"]) or "unknown",
             _text(row["norm"]),
             None if pd.isna(row["epsilon"]) else float(row["epsilon"]),
-            _text(row["twin"]),
+            _text(row["counterpart"]),
             _text(row["data"]) or "",
         )
     ordered = [name for name in described if name in there] + [name for name in there if name not in described]

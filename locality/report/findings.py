@@ -20,7 +20,7 @@ from locality.report.aggregates import (
 )
 from locality.report.pairs import changes
 from locality.report.tables.formats import signed_text
-from locality.runner.results import Results, unfinished
+from locality.results.results import Results, empty_table, unfinished
 from locality.statistics import correlation
 
 SURE = 0.05  # p below which a trend is called one
@@ -30,8 +30,7 @@ NAMED = 3  # models named in a sentence
 def sentences(results: Results) -> list[str]:
     """The findings, from what was measured to what could not be.
 
-    >>> from locality.runner.results import TABLES, empty_table
-    >>> sentences(Results("nothing", *(empty_table(name) for name in TABLES)))
+    >>> sentences(Results("nothing"))
     ['No model was measured.']
     """
     found = measured(results)
@@ -60,9 +59,8 @@ def sentences(results: Results) -> list[str]:
 def unfinished_sentence(results: Results) -> str | None:
     """That more is to come, where a benchmark was stopped or still runs: partial numbers look like any others.
 
-    >>> from locality.runner.results import TABLES, empty_table
-    >>> units = {"planned": 15, "finished": 4, "with faults": 0}
-    >>> unfinished_sentence(Results("a", *(empty_table(name) for name in TABLES), provenance={"units": units}))
+        >>> units = {"planned": 15, "finished": 4, "with faults": 0}
+    >>> unfinished_sentence(Results("a", provenance={"units": units}))
     'Unfinished: 4 of 15 units of the benchmark are measured; start it again to go on.'
     """
     found = unfinished(results)
@@ -258,8 +256,9 @@ def _boundary(found: Measured) -> list[str]:
 def _similarity(results: Results, found: Measured) -> list[str]:
     """Table 3.1: whether a method and its boundary-based counterpart are closer in robust models."""
     words = []
-    for pair in dict.fromkeys(results.similarity["pair"]):
-        own = results.similarity[results.similarity["pair"] == pair]
+    table = results.get("similarity", empty_table({"pair": str}))
+    for pair in dict.fromkeys(table["pair"]):
+        own = table[table["pair"] == pair]
         changed = list(changes(own, "l2", found.pairs()).values())
         if changed:
             closer = sum(change.mean < 0 for change in changed)
@@ -270,10 +269,10 @@ def _similarity(results: Results, found: Measured) -> list[str]:
 
 
 def _sanity(results: Results) -> list[str]:
-    if not len(results.sanity):
+    if "layer_randomisation" not in results:
         return []
-    last = results.sanity.groupby("model")["layers"].transform("max")
-    ends = results.sanity[results.sanity["layers"] == last]
+    table = results["layer_randomisation"]
+    ends = table[table["layers"] == table.groupby("model")["layers"].transform("max")]
     told = []
     for model, rows in ends.groupby("model", sort=False):
         parts = {str(name): floats(part["spearman"]) for name, part in rows.groupby("method", sort=False)}

@@ -8,7 +8,7 @@ import pandas as pd
 
 from locality.report.aggregates import Measure, Model, NotMeasuredError, floats, measured, measures
 from locality.report.tables.table import Cell, Column, Table, count_cell, score_cell
-from locality.runner.results import Results
+from locality.results.results import Results
 
 SCORES = {"f1": "F1", "lift": "lift"}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from locality.data.dataset import ImageDataset
+from locality.results.schema import SCORES
 from locality.runner.evaluate import Settings, default_batch_size
-from locality.runner.summary import SCORES
 from locality.scores.locality import map_scores
 from locality.scores.model_free_maps import BLIND_MAPS
 from locality.statistics import Summary, summary

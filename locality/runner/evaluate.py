@@ -19,29 +19,13 @@ from locality.data.dataset import ImageDataset, stack
 from locality.model_calls import model_device, open_model
 from locality.progress import Progress
 from locality.progress import progress as progress_bar
+from locality.results.schema import ROWS
 from locality.robustness.attack_batches import correct
 from locality.scores.locality import map_scores
 from locality.scores.map_features import Channels
 from locality.types import Batch, Boundary, ModelSpec, PathMaps
 
 METHODS = ("SM", "IG", "BIG")
-COLUMNS = (
-    "model",
-    "image_id",
-    "label",
-    "prediction",
-    "target",
-    "correct",
-    "method",
-    "precision",
-    "recall",
-    "f1",
-    "lift",
-    "box_share",
-    "distance",
-    "found",
-    "crossed_to",
-)
 MOST_IMAGES = 64  # of a batch
 MOST_PIXELS = 32 * 224 * 224
 
@@ -170,6 +154,7 @@ def rows_of(explained: Explained, settings: Settings, model_name: str) -> pd.Dat
                 "prediction": explained.predictions.tolist(),
                 "target": explained.targets.tolist(),
                 "correct": right,
+                "abstained": False,
                 "method": name,
                 "precision": scores.precision.tolist(),
                 "recall": scores.recall.tolist(),
@@ -183,7 +168,7 @@ def rows_of(explained: Explained, settings: Settings, model_name: str) -> pd.Dat
         )
         tables.append(table)
     together = pd.concat(tables)
-    return together.loc[range(count)].reset_index(drop=True)[list(COLUMNS)]
+    return together.loc[range(count)].reset_index(drop=True)[list(ROWS)]
 
 
 def fitted(model: nn.Module, data: ImageDataset) -> ImageDataset:

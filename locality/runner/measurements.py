@@ -19,16 +19,11 @@ from locality.boundary import find_boundary
 from locality.data.dataset import ImageDataset
 from locality.imagenet_classes import class_word
 from locality.model_calls import model_device
+from locality.results.gallery import GALLERY
+from locality.results.schema import ROWS, Schema
 from locality.robustness.robust_accuracy import robust_accuracy
 from locality.runner.evaluate import Explained, Settings, explain, rows_of
 from locality.runner.plan import Part
-from locality.runner.results import (
-    FAITHFULNESS_COLUMNS,
-    ROBUST_COLUMNS,
-    SANITY_COLUMNS,
-    SEARCH_COLUMNS,
-    SIMILARITY_COLUMNS,
-)
 from locality.runner.suite_file import Suite, search_function
 from locality.runner.suite_images import some_images
 from locality.scores.faithfulness import faithfulness
@@ -38,8 +33,61 @@ from locality.types import Batch, PathMaps
 
 Tables = dict[str, pd.DataFrame]
 COMPARED = ("SM", "BSM", "IG", "BIG")
-# One row per model × image × method. Pixels and maps are bytes, row by row; `boxes` is JSON.
-GALLERY_COLUMNS = ("model", "image_id", "label", "prediction", "height", "width", "image", "boxes", "method", "map")
+# One row per model × image × threat: accuracy under attack.
+ROBUST: Schema = {
+    "model": str,
+    "image_id": str,
+    "attack": str,
+    "norm": str,
+    "epsilon": float,
+    "clean": bool | None,
+    "robust": bool | None,
+}
+# One row per model × image × pair of methods, "SM-BSM", "IG-BIG" and "IG-BIG integral".
+SIMILARITY: Schema = {"model": str, "image_id": str, "pair": str, "l2": float, "cosine": float, "unit_l2": float}
+# One row per model × image × method × noise.
+FAITHFULNESS: Schema = {
+    "model": str,
+    "image_id": str,
+    "method": str,
+    "noise": str,
+    "raw": float,
+    "normalised": float,
+    "scaled": float,
+    "error": float,
+    "gap": float,
+}
+# One row per model × image × method × step of randomisation.
+LAYER_RANDOMISATION: Schema = {
+    "model": str,
+    "image_id": str,
+    "method": str,
+    "step": int,
+    "layers": int,
+    "layer": str,
+    "spearman": float,
+    "ssim": float,
+}
+# One row per model × image × search.
+SEARCHES: Schema = {
+    "model": str,
+    "image_id": str,
+    "search": str,
+    "distance": float,
+    "found": bool,
+    "gradients": float,
+    "forwards": float,
+    "seconds": float,
+}
+SCHEMAS: dict[str, Schema] = {
+    "rows": ROWS,
+    "robust": ROBUST,
+    "similarity": SIMILARITY,
+    "faithfulness": FAITHFULNESS,
+    "layer_randomisation": LAYER_RANDOMISATION,
+    "searches": SEARCHES,
+    "gallery": GALLERY,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +125,7 @@ def _similarity(explained: Explained, name: str) -> pd.DataFrame:
         for place, image_id in enumerate(explained.batch.ids)
         for pair, each in pairs.items()
     ]
-    return pd.DataFrame(rows, columns=list(SIMILARITY_COLUMNS))
+    return pd.DataFrame(rows, columns=list(SIMILARITY))
 
 
 def robust_rows(subject: Subject, batch: Batch) -> Tables:
@@ -98,7 +146,7 @@ def robust_rows(subject: Subject, batch: Batch) -> Tables:
     table = pd.DataFrame({"model": subject.name, "image_id": found["id"], "attack": attack.attack, "norm": attack.norm})
     table["epsilon"] = attack.epsilon
     table["clean"], table["robust"] = found["correct"], found["robust"]
-    return {"robust": table[list(ROBUST_COLUMNS)]}
+    return {"robust": table[list(ROBUST)]}
 
 
 def faithfulness_rows(subject: Subject, batch: Batch) -> Tables:
@@ -134,7 +182,7 @@ def faithfulness_rows(subject: Subject, batch: Batch) -> Tables:
                 values = (each.raw, each.normalised, each.scaled, each.raw_error, found.gap)
                 numbers = [float("nan") if undefined[place] else float(value[place]) for value in values]
                 rows.append((subject.name, image_id, name, noise, *numbers))
-    return {"faithfulness": pd.DataFrame(rows, columns=list(FAITHFULNESS_COLUMNS))}
+    return {"faithfulness": pd.DataFrame(rows, columns=list(FAITHFULNESS))}
 
 
 def sanity_rows(subject: Subject, batch: Batch) -> Tables:
@@ -159,7 +207,7 @@ def sanity_rows(subject: Subject, batch: Batch) -> Tables:
                 layer = curve.layers[layers - 1] if layers else ""
                 likeness = float(curve.correlation[step, place]), float(curve.ssim[step, place])
                 rows.append((subject.name, image_id, name, step, layers, layer, *likeness))
-    return {"sanity": pd.DataFrame(rows, columns=list(SANITY_COLUMNS))}
+    return {"layer_randomisation": pd.DataFrame(rows, columns=list(LAYER_RANDOMISATION))}
 
 
 def search_rows(subject: Subject, batch: Batch) -> Tables:
@@ -182,7 +230,7 @@ def search_rows(subject: Subject, batch: Batch) -> Tables:
     table["gradients"] = seen[0].gradients / len(batch.ids)
     table["forwards"] = seen[0].forwards / len(batch.ids)
     table["seconds"] = seconds
-    return {"searches": table[list(SEARCH_COLUMNS)]}
+    return {"searches": table[list(SEARCHES)]}
 
 
 def gallery_rows(subject: Subject, batch: Batch) -> Tables:
@@ -204,7 +252,7 @@ def gallery_rows(subject: Subject, batch: Batch) -> Tables:
             largest = float(plane.abs().max())
             scaled = plane / largest if largest > 0 else plane  # nan where undefined
             rows.append((*about, *picture, name, scaled.numpy().astype(np.float16).tobytes()))
-    return {"gallery": pd.DataFrame(rows, columns=list(GALLERY_COLUMNS))}
+    return {"gallery": pd.DataFrame(rows, columns=list(GALLERY))}
 
 
 MEASUREMENTS: dict[str, Callable[[Subject, Batch], Tables]] = {

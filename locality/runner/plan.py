@@ -16,7 +16,7 @@ from locality.progress import Progress
 from locality.runner.provenance import PACKAGES
 from locality.runner.suite_file import ModelChoice, Suite, SuiteError, option_problems
 from locality.runner.suite_images import block_hash, chosen_images, forget_images, opened_source, told_before, unit_size
-from locality.runner.suite_models import PlannedModel, described, loaded, with_twins
+from locality.runner.suite_models import PlannedModel, described, loaded, with_counterparts
 from locality.scores.layer_randomisation import REFERENCE
 from locality.zoo.load import load_model
 
@@ -143,7 +143,7 @@ def make_plan(
         raise SuiteError(suite.name, tuple(dict.fromkeys(found)))
     loaded.cache_clear()
     versions = installed_versions()
-    planned = with_twins(tuple(models), suite)
+    planned = with_counterparts(tuple(models), suite)
     units = [unit for model in planned for part in parts_of(suite) for unit in _units(suite, part, model, device, versions)]
     hashes = tuple(
         _digest([unit.images_sha256 for unit in units if (unit.model, unit.part) == (model.name, "locality")])

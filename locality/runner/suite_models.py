@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
+from locality.results.schema import MODELS
 from locality.robustness.attack_cache import model_fingerprint
-from locality.runner.results import MODEL_COLUMNS
 from locality.runner.suite import trained
 from locality.runner.suite_file import ModelChoice, Suite
 from locality.types import ModelSpec
@@ -34,11 +34,18 @@ class PlannedModel:
     epsilon: float | None
     weights_sha256: str
     fingerprint: str  # of weights, layers and their source: what its numbers depend on
-    twin: str | None = None
+    counterpart: str | None = None
 
     @property
     def name(self) -> str:
         return self.choice.name
+
+    @property
+    def kind(self) -> str | None:
+        """Standard, robust or random; None where the training is unknown."""
+        if self.training == "unknown":
+            return None
+        return self.training if self.training in ("standard", "random") else "robust"
 
 
 def described(choice: ModelChoice, model: PixelModel, data: str) -> PlannedModel:
@@ -67,25 +74,25 @@ def family_of(name: str) -> str:
     return VARIANT.split(name, maxsplit=1)[0]
 
 
-def with_twins(models: tuple[PlannedModel, ...], suite: Suite) -> tuple[PlannedModel, ...]:
+def with_counterparts(models: tuple[PlannedModel, ...], suite: Suite) -> tuple[PlannedModel, ...]:
     """Each model beside the standard one of its family and data, or the one that `pairs` names; a random one has none."""
     given = dict(suite.pairs)
     standard = {(model.family, model.data): model.name for model in reversed(models) if model.training == "standard"}
 
-    def twin(model: PlannedModel) -> str | None:
+    def counterpart(model: PlannedModel) -> str | None:
         if model.name in given:
             return given[model.name]
         if model.training in ("standard", "random"):
             return None
         return standard.get((model.family, model.data))
 
-    return tuple(replace(model, twin=twin(model)) for model in models)
+    return tuple(replace(model, counterpart=counterpart(model)) for model in models)
 
 
 def model_rows(models: tuple[PlannedModel, ...]) -> list[dict[str, Any]]:
     """One row per model, with the columns of `Results.models`, as JSON can keep it."""
     return [
-        {"model": model.name} | {column: getattr(model, column) for column in MODEL_COLUMNS if column != "model"}
+        {"model": model.name} | {column: getattr(model, column) for column in MODELS if column != "model"}
         for model in models
     ]
 

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from locality.results.schema import SCORES
 from locality.statistics import Paired, Summary, paired, summary
-
-SCORES = ("precision", "recall", "f1", "lift")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from locality.cli import app
 from locality.cli.bench import duration
-from locality.runner.store import read_results
+from locality.results.folder import read_results
 
 SUITE = """
 models = ["suite_models:steady"]

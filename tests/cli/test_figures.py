@@ -1,6 +1,5 @@
 """`locality figures`: files from stored results."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -79,7 +78,7 @@ def test_methods_a_score_and_an_attack(tmp_path: Path) -> None:
 def test_each_data_set_has_its_own_files(tmp_path: Path) -> None:
     results = small_results()
     data = ["shapes" if "vgg" in name else "tiny" for name in results.models["model"]]
-    folder = write_results(replace(results, models=results.models.assign(data=data)), tmp_path / "results")
+    folder = write_results(results.with_tables(models=results.models.assign(data=data)), tmp_path / "results")
     words = [str(folder), "--which", "3.2", "--out", str(tmp_path / "drawn"), "--format", "png"]
     done = CliRunner().invoke(app, words, catch_exceptions=False)
     assert [Path(line).name for line in done.stdout.splitlines()] == ["fig3_2_shapes.png", "fig3_2_tiny.png"]

@@ -7,9 +7,8 @@ gallery sit on the object for robust models and are noise for the others.
 from __future__ import annotations
 
 import functools
-import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +16,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from locality import load_dataset
-from locality.runner.evaluate import COLUMNS
-from locality.runner.measurements import GALLERY_COLUMNS
-from locality.runner.results import TABLES, GalleryImage, Results, empty_table
-from locality.runner.table_files import arrow_table, write_parquet
+from locality.results import folder as results_folder
+from locality.results.gallery import GalleryImage, gallery_table
+from locality.results.results import Results
+from locality.results.schema import CORE, Schema
+from locality.runner.measurements import SCHEMAS
 
+TABLES: dict[str, Schema] = {**CORE, **SCHEMAS}
 METHODS = ("SM", "IG", "BIG")
 STEPS = (0, 5, 10, 15, 20, 24)
 
@@ -40,6 +41,10 @@ class MadeUp:
     robust: float
     f1: tuple[float, float, float]  # SM, IG, BIG
     distance: float
+
+    @property
+    def kind(self) -> str:
+        return self.training if self.training in ("standard", "random") else "robust"
 
 
 MODELS = (
@@ -62,7 +67,7 @@ def made_up_results(
 ) -> Results:
     """Everything a suite could leave behind, drawn with a fixed seed."""
     random = np.random.default_rng(0)
-    rows, robust, similarity, faithfulness, sanity, searches = [], [], [], [], [], []
+    rows, robust, similarity, faithfulness, randomised, searches = [], [], [], [], [], []
     ids = [f"image-{index}" for index in range(images)]
     shares = random.uniform(0.1, 0.7, images)
     for model in models:
@@ -77,11 +82,11 @@ def made_up_results(
                 values = (score + 0.03, score - 0.02, score, (score - 0.42) / 0.58)
                 edge = (float(distance[index]), True, 1) if found[index] else (math.inf, False, -1)
                 right = bool(correct[index])
-                rows.append((model.name, ids[index], index % 10, 0, 0, right, method, *values, shares[index], *edge))
+                rows.append((model.name, ids[index], index % 10, 0, 0, right, False, method, *values, shares[index], *edge))
             for step, layers in enumerate(STEPS):
                 for index in range(min(16, images)):
                     spearman = math.exp(-0.5 * step * (1 + 0.2 * place)) + (step > 0) * random.normal(0, 0.05)
-                    sanity.append((model.name, ids[index], method, step, layers, f"layer{layers}", spearman, spearman))
+                    randomised.append((model.name, ids[index], method, step, layers, f"layer{layers}", spearman, spearman))
             for index in range(min(32, images)):
                 raw = float(random.lognormal(0, 1))
                 faithfulness.append((model.name, ids[index], method, "gauss 0.1", raw, 0.3 * raw, 0.1, 0.01, 0.02))
@@ -97,26 +102,34 @@ def made_up_results(
                 far = float(distance[index] * factor) if there else math.inf
                 searches.append((model.name, ids[index], search, far, there, gradients, gradients // 2, seconds))
     described = [
-        (one.name, one.family, one.training, one.norm, one.epsilon, one.twin, "tiny-imagenet", "0" * 64) for one in models
+        (one.name, one.family, one.training, one.kind, one.norm, one.epsilon, one.twin, "tiny-imagenet", "0" * 64)
+        for one in models
     ]
-    return Results(
-        name,
-        pd.DataFrame(rows, columns=list(COLUMNS)).astype({"correct": "boolean"}),
-        pd.DataFrame(described, columns=list(TABLES["models"])),
-        pd.DataFrame(robust, columns=list(TABLES["robust"])),
-        pd.DataFrame(similarity, columns=list(TABLES["similarity"])),
-        pd.DataFrame(faithfulness, columns=list(TABLES["faithfulness"])),
-        pd.DataFrame(sanity, columns=list(TABLES["sanity"])),
-        pd.DataFrame(searches, columns=list(TABLES["searches"])),
-        pd.DataFrame([(models[0].name, "block 3", "image-7", "out of memory")], columns=list(TABLES["faults"])),
-        tuple(_gallery_image(ids[index], index, models, random, size) for index in range(min(gallery, images))),
-        {"suite": name, "seed": 0, "versions": {"locality": "0.1.0"}},
-    )
+    several = {
+        "rows": rows,
+        "models": described,
+        "faults": [(models[0].name, "block 3", "image-7", "out of memory")],
+        "robust": robust,
+        "similarity": similarity,
+        "faithfulness": faithfulness,
+        "layer_randomisation": randomised,
+        "searches": searches,
+    }
+    tables = {name: pd.DataFrame(values, columns=list(TABLES[name])) for name, values in several.items()}
+    tables["rows"] = tables["rows"].astype({"correct": "boolean"})
+    pictures = [_gallery_image(ids[index], index, models, random, size) for index in range(min(gallery, images))]
+    tables["gallery"] = gallery_table(pictures)
+    return Results(name, tables, {"suite": name, "seed": 0, "versions": {"locality": "0.1.0"}})
 
 
 def nothing_measured(name: str = "nothing") -> Results:
     """Results of a suite that measured nothing at all."""
-    return Results(name, *(empty_table(table) for table in TABLES))
+    return Results(name)
+
+
+def without(results: Results, table: str) -> Results:
+    """The results as if one table had not been measured."""
+    return replace(results, tables={name: frame for name, frame in results.items() if name != table})
 
 
 @functools.cache
@@ -128,22 +141,7 @@ def small_results() -> Results:
 
 def write_results(results: Results, folder: Path) -> Path:
     """A folder as `locality bench` leaves it: the merged tables alone."""
-    tables = folder / "tables"
-    tables.mkdir(parents=True)
-    for name in TABLES:
-        write_parquet(name, [arrow_table(name, getattr(results, name))], tables / f"{name}.parquet")
-    stored = []
-    for image in results.gallery:
-        own = (*image.image.shape[:2], json.dumps(image.boxes), image.image.tobytes())
-        for (model, method), values in image.maps.items():
-            said = (model, image.image_id, method, image.label, image.predictions[model])
-            stored.append((*said, *own, values.tobytes()))
-    columns = ("model", "image_id", "method", "label", "prediction", "height", "width", "boxes", "image", "map")
-    gallery = pd.DataFrame(stored, columns=list(columns))[list(GALLERY_COLUMNS)]
-    write_parquet("gallery", [arrow_table("gallery", gallery)], tables / "gallery.parquet")
-    about = {"name": results.name, "provenance": results.provenance}
-    (tables / "results.json").write_text(json.dumps(about), encoding="utf-8")
-    return folder
+    return results_folder.write_results(results, folder, SCHEMAS)
 
 
 def _gallery_image(

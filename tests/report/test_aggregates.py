@@ -70,7 +70,7 @@ def test_everything_of_the_results_is_measured() -> None:
     assert found.distance["tiny_vgg"].mean == pytest.approx(near.mean())
     assert found.distance["tiny_vgg"].undefined == len(own) - len(near)
     budget = Budget("autoattack", "linf", 4 / 255)
-    held = results.robust[results.robust["model"] == "tiny_vgg_robust"]["robust"]
+    held = results["robust"][results["robust"]["model"] == "tiny_vgg_robust"]["robust"]
     assert found.robust["tiny_vgg_robust", budget].mean == pytest.approx(held.astype(float).mean())
     assert [(one.name, other.name) for one, other in found.pairs()] == [
         ("tiny_vgg", "tiny_vgg_robust"),
@@ -81,20 +81,20 @@ def test_everything_of_the_results_is_measured() -> None:
 
 def test_only_robust_models_are_compared_with_their_twins() -> None:
     results = small_results()
-    models = results.models.assign(twin="tiny_vgg")
-    found = measured(type(results)(**{**vars(results), "models": models}))
+    models = results.models.assign(counterpart="tiny_vgg")
+    found = measured(results.with_tables(models=models))
     assert {other.name for _, other in found.pairs()} == {"tiny_vgg_robust", "tiny_resnet_robust", "tiny_resnet_robust8"}
 
 
 def test_models_that_nobody_described_are_known_by_their_name() -> None:
     results = small_results()
-    bare = type(results)(**{**vars(results), "models": nothing_measured().models})
+    bare = results.with_tables(models=nothing_measured().models)
     found = models_of(bare)
     assert {model.name for model in found} == set(results.models["model"])
     assert {model.kind for model in found} == {"unknown"}
     assert found[0].family == found[0].name
     # A model of the suite of which nothing was measured yet is no model of the results.
-    assert models_of(type(results)(**{**vars(nothing_measured()), "models": results.models})) == ()
+    assert models_of(nothing_measured().with_tables(models=results.models)) == ()
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from report.made_up_results import MODELS, made_up_results, nothing_measured, small_results
+from report.made_up_results import MODELS, made_up_results, nothing_measured, small_results, without
 
 from locality.report.aggregates import measured
 from locality.report.findings import sentences
-from locality.runner.results import Results
+from locality.results.results import Results
 from locality.runner.summary import compared
 
 
@@ -51,7 +51,7 @@ def test_robust_models_are_held_against_every_standard_one_of_their_data() -> No
         models = tuple(model for name in names for model in MODELS if model.name == name)
         made = made_up_results(6, 0, models)
         rows = made.rows.assign(f1=made.rows["model"].map(dict(zip(names, f1, strict=True))).astype(float))
-        return Results(**{**vars(made), "rows": rows})
+        return made.with_tables(rows=rows)
 
     start = "Robust models whose mean F1 is above that of every standard model of the same data: "
     assert said(results(0.5, 0.6, 0.55, 0.7), "Robust models whose") == [f"{start}SM 1 of 2; IG 1 of 2; BIG 1 of 2."]
@@ -62,7 +62,7 @@ def test_robust_models_are_held_against_every_standard_one_of_their_data() -> No
     # With one standard model it would say what is said of the twins.
     other = results(0.5, 0.6, 0.55, 0.7)
     data = other.models.assign(data=["shapes", "photos", "shapes", "photos"])
-    assert said(Results(**{**vars(other), "models": data}), "Robust models whose") == []
+    assert said(other.with_tables(models=data), "Robust models whose") == []
 
 
 def test_the_extent_counts_models_images_and_what_is_undefined() -> None:
@@ -86,14 +86,12 @@ def test_a_trend_is_called_one_only_where_it_is_sure() -> None:
         rows = results.rows.copy()
         rows["f1"] = [0.5 + sign * heights.get(name, 0) for name in rows["model"]]
         # As many images hold as the model's place among the robust ones says.
-        robust = results.robust.copy()
+        robust = results["robust"].copy()
         robust["robust"] = [
             int(image.removeprefix("image-")) < 60 * heights.get(name, 0)
             for name, image in zip(robust["model"], robust["image_id"], strict=True)
         ]
-        [told] = said(
-            Results(**{**vars(results), "rows": rows, "robust": robust}), "F1 against accuracy under attack (ℓ∞ 4/255"
-        )
+        [told] = said(results.with_tables(rows=rows, robust=robust), "F1 against accuracy under attack (ℓ∞ 4/255")
         # 2 of the 6! orders of six models are as strong.
         assert told.count(f"{sign:.2f}, p = 0.0028: {verdict}".replace("-", "−")) == 3
 
@@ -108,7 +106,7 @@ def test_the_floor_the_boundary_and_the_similarity() -> None:
     [floor] = said(results, "Standard models whose F1")
     assert floor.endswith(f": {above[0]} of 2 for SM, {above[1]} of 2 for IG and {above[2]} of 2 for BIG.")
     level = results.rows.assign(f1=0.4)
-    [floor] = said(Results(**{**vars(results), "rows": level}), "Standard models whose F1")
+    [floor] = said(results.with_tables(rows=level), "Standard models whose F1")
     assert floor.endswith(": 0 of 2 for SM, 0 of 2 for IG and 0 of 2 for BIG.")
     ratios = [found.distance[far.name].mean / found.distance[near.name].mean for near, far in found.pairs()]
     assert len(ratios) == 3
@@ -116,9 +114,9 @@ def test_the_floor_the_boundary_and_the_similarity() -> None:
     assert f" is {np.median(ratios):.1f} times as far as in their standard twins (median of 3 pairs)." in boundary
     [alike] = said(results, "Maps and their boundary-based")
     assert "SM–BSM in 3 of 3 pairs" in alike
-    flipped = results.similarity.copy()
+    flipped = results["similarity"].copy()
     flipped["l2"] = 1 / flipped["l2"]
-    [unlike] = said(Results(**{**vars(results), "similarity": flipped}), "Maps and their boundary-based")
+    [unlike] = said(results.with_tables(similarity=flipped), "Maps and their boundary-based")
     assert "SM–BSM in 0 of 3 pairs" in unlike
 
 
@@ -127,7 +125,7 @@ def test_models_of_different_data_are_not_compared() -> None:
     results = made_up_results(12, 0)
     elsewhere = ("tiny_vit", "tiny_vit_robust", "tiny_vgg", "tiny_vgg_robust", "tiny_resnet_trades")
     models = results.models.assign(data=["shapes" if name in elsewhere else "here" for name in results.models["model"]])
-    mixed = Results(**{**vars(results), "models": models})
+    mixed = results.with_tables(models=models)
     [there, here] = sorted(said(mixed, "F1 against accuracy under attack"), key=lambda sentence: " on here" in sentence)
     assert "over 3 robust models on shapes: " in there
     assert "over 3 robust models on here: " in here
@@ -139,13 +137,14 @@ def test_models_of_different_data_are_not_compared() -> None:
 
 def test_the_sanity_check_is_told_by_its_last_step() -> None:
     results = small_results()
-    last = results.sanity[results.sanity["layers"] == 24]
+    table = results["layer_randomisation"]
+    last = table[table["layers"] == 24]
     [sentence] = said(results, "With all layers drawn anew")
     for method in ("SM", "IG", "BIG"):
         mean = last[last["method"] == method]["spearman"].mean()
         assert f"{method} {mean:.2f}".replace("-", "−") in sentence
-    other = results.sanity.assign(model="other", spearman=0.75)
-    [both] = said(replace(results, sanity=pd.concat([results.sanity, other])), "With all layers drawn anew")
+    other = table.assign(model="other", spearman=0.75)
+    [both] = said(results.with_tables(layer_randomisation=pd.concat([table, other])), "With all layers drawn anew")
     assert both.startswith(sentence.removesuffix("."))
     assert both.endswith("; SM 0.75, IG 0.75 and BIG 0.75 in other.")  # each model by itself
 
@@ -188,7 +187,7 @@ def test_what_beats_a_map_that_has_seen_nothing() -> None:
     rows.loc[rows["method"] == "BIG", "f1"] = 0.7
     # Higher on average, but not surely.
     rows.loc[(rows["model"] == "tiny_vgg") & (rows["method"] == "SM"), "f1"] = [0.2] * 3 + [0.83] * 9
-    [sentence] = said(Results(**{**vars(results), "rows": rows}), "A uniform map")
+    [sentence] = said(results.with_tables(rows=rows), "A uniform map")
     assert sentence == (
         "A uniform map, which has seen neither model nor image, has F1 0.667 on tiny-imagenet; above it (95 % interval of "
         "the difference): SM for 0 of 2 models, IG for 1 of 2 models and BIG for 2 of 2 models."
@@ -208,7 +207,7 @@ TOLD_BY = {
     ],
     "robust": ["F1 against accuracy under attack"],
     "similarity": ["Maps and their boundary-based"],
-    "sanity": ["With all layers drawn anew"],
+    "layer_randomisation": ["With all layers drawn anew"],
     "models": [
         "Robust models have",
         "Robust models whose",
@@ -225,7 +224,7 @@ TOLD_BY = {
 @pytest.mark.parametrize("empty", TOLD_BY)
 def test_what_is_missing_is_not_told_of_and_the_rest_is(empty: str) -> None:
     every = sentences(small_results())
-    found = sentences(Results(**{**vars(small_results()), empty: getattr(nothing_measured(), empty)}))
+    found = sentences(without(small_results(), empty))
     starts = [sentence[:15] for sentence in every[1:] if not sentence.startswith(tuple(TOLD_BY[empty]))]
     assert all(any(sentence.startswith(start) for sentence in every) for start in TOLD_BY[empty])
     assert [sentence[:15] for sentence in found[1:]] == starts

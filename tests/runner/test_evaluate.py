@@ -11,7 +11,8 @@ from locality.attribution import integrated_gradients, saliency_map
 from locality.boundary import find_boundary
 from locality.data.dataset import ImageDataset, load_dataset
 from locality.data.defaults import default_data
-from locality.runner.evaluate import COLUMNS, Settings, evaluate
+from locality.results.schema import ROWS
+from locality.runner.evaluate import Settings, evaluate
 from locality.scores.locality import locality_scores
 from locality.types import ModelSpec
 from locality.zoo.pixel_model import PixelModel
@@ -32,7 +33,7 @@ def model() -> nn.Module:
 
 def test_rows_are_the_scores_of_the_maps(model: nn.Module, data: ImageDataset) -> None:
     rows = evaluate(model, data, methods=["SM", "IG", "BIG"], progress=False)
-    assert tuple(rows.columns) == COLUMNS
+    assert tuple(rows.columns) == tuple(ROWS)
     assert rows["method"].tolist() == ["SM", "IG", "BIG"] * 6
     batch = data.batch(range(6))
     assert rows["image_id"].tolist() == [name for name in batch.ids for _ in range(3)]

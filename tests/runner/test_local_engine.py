@@ -12,11 +12,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from locality.results.folder import read_results
 from locality.runner import local_engine
 from locality.runner.local_engine import available_cores, default_processes, run_locally
 from locality.runner.plan import make_plan
 from locality.runner.run import Machine, machine_here, run_suite
-from locality.runner.store import read_results
 from locality.runner.suite_file import DataChoice, ModelChoice, Suite, read_suite
 from locality.runner.unit import measure, smaller
 

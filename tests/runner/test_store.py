@@ -11,16 +11,19 @@ import pandas as pd
 import pytest
 
 from locality.files import write_atomically
+from locality.results.folder import read_results
+from locality.results.schema import CORE
 from locality.runner.evaluate import evaluate
+from locality.runner.measurements import SCHEMAS
 from locality.runner.plan import Plan, make_plan
-from locality.runner.results import TABLES
 from locality.runner.run import Machine, run_suite
-from locality.runner.store import Store, read_results
+from locality.runner.store import Store
 from locality.runner.suite import FaithfulnessPart, RobustPart, SanityPart, SearchesPart
 from locality.runner.suite_file import DataChoice, ModelChoice, Suite
 from locality.runner.unit import Measured, measure
 from locality.zoo.load import load_model
 
+TABLES = {**CORE, **SCHEMAS}
 HERE = Machine(processes=0)
 STEADY, OTHER = "suite_models:steady", "suite_models:other"
 EVERYTHING = Suite(
@@ -70,7 +73,7 @@ def test_tables_do_not_depend_on_the_order_of_completion(tmp_path: Path, plan: P
         filled(tmp_path / name, plan, measured, seed)
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
     assert set(contents(tmp_path / "a")) == {
-        *(f"{name}.parquet" for name in (*TABLES, "gallery") if name != "faults"),
+        *(f"{name}.parquet" for name in TABLES if name != "faults"),
         "results.json",
     }
 
@@ -87,20 +90,21 @@ def test_what_was_measured_is_what_is_read(tmp_path: Path, plan: Plan, measured:
     pd.testing.assert_frame_equal(found, pd.concat(expected, ignore_index=True), check_dtype=False, rtol=1e-6)
     assert results.rows["correct"].dtype == "boolean"
     for name, columns in TABLES.items():
-        assert tuple(getattr(results, name).columns) == columns
+        assert tuple(results[name].columns) == tuple(columns)
     assert results.models["model"].tolist() == ["steady", "other"]
-    assert results.models["twin"].tolist() == [None, "steady"]
-    assert len(results.robust) == 2 * 3
-    assert set(results.similarity["pair"]) == {"SM-BSM", "IG-BIG", "IG-BIG integral"}
-    assert len(results.similarity) == 2 * 3 * 3
-    noises = results.faithfulness.groupby("method")["noise"].nunique()
+    assert results.models["counterpart"].tolist() == [None, "steady"]
+    assert len(results["robust"]) == 2 * 3
+    assert set(results["similarity"]["pair"]) == {"SM-BSM", "IG-BIG", "IG-BIG integral"}
+    assert len(results["similarity"]) == 2 * 3 * 3
+    noises = results["faithfulness"].groupby("method")["noise"].nunique()
     assert noises.to_dict() == {"SM": 2, "IG": 4, "BIG": 4}  # a saliency map has no path of its own
-    steps = results.sanity.drop_duplicates("step")
+    randomised = results["layer_randomisation"]
+    steps = randomised.drop_duplicates("step")
     assert steps["layers"].tolist() == [0, 1, 2]
     assert steps["layer"].tolist() == ["", "net.3", "net.0"]
-    assert set(results.sanity["model"]) == {"steady"}
-    assert (results.sanity.loc[results.sanity["step"] == 0, "spearman"] == 1).all()
-    assert (results.searches["gradients"] > 1).all()
+    assert set(randomised["model"]) == {"steady"}
+    assert (randomised.loc[randomised["step"] == 0, "spearman"] == 1).all()
+    assert (results["searches"]["gradients"] > 1).all()
     assert results.provenance["units"] == {"planned": len(plan.units), "finished": len(plan.units), "with faults": 0}
     assert results.provenance["versions"]["locality"] == "0.1.0"
     assert results.provenance["suite"]["robust"][0]["epsilon"] == 8 / 255
@@ -133,8 +137,9 @@ def test_the_gallery(tmp_path: Path, plan: Plan, measured: dict[str, Measured]) 
 def test_tables_alone_are_enough(tmp_path: Path, plan: Plan, measured: dict[str, Measured]) -> None:
     filled(tmp_path, plan, measured, 0)
     from_units, from_tables = read_results(tmp_path), read_results(tmp_path / "tables")
-    for name in TABLES:
-        pd.testing.assert_frame_equal(getattr(from_units, name), getattr(from_tables, name))
+    assert list(from_units) == list(from_tables)
+    for name in from_units:
+        pd.testing.assert_frame_equal(from_units[name], from_tables[name])
     assert from_units.provenance == from_tables.provenance
     assert from_units.name == from_tables.name == "everything"
     assert [entry.image_id for entry in from_units.gallery] == [entry.image_id for entry in from_tables.gallery]
@@ -168,7 +173,7 @@ def test_finished_means_complete(tmp_path: Path, plan: Plan, measured: dict[str,
         assert store.state(unit.key) == "missing"
         store.save(plan.task(unit, 1), measured[unit.key])
         assert store.state(unit.key) == "finished"
-        table = store.table_path(unit.key, "rows")
+        table = store.files.table_path(unit.key, "rows")
         whole = table.read_bytes()
         table.write_bytes(whole[:-1])  # a disk that lied
         assert store.state(unit.key) == "missing"
@@ -179,7 +184,7 @@ def test_finished_means_complete(tmp_path: Path, plan: Plan, measured: dict[str,
             assert store.state(unit.key) == "missing"
         table.write_bytes(whole)
         assert store.state(unit.key) == "finished"
-        (store.units / f"{unit.key}.json").write_text('{"tables": ')
+        (store.files.units / f"{unit.key}.json").write_text('{"tables": ')
         assert store.state(unit.key) == "missing"
         store.save(plan.task(unit, 1), replace(measured[unit.key], faults=(("a", "bad"),)))
         assert store.state(unit.key) == "with faults"
@@ -206,7 +211,7 @@ def test_damaged_files_are_named_with_what_to_do(tmp_path: Path, plan: Plan, mea
     with pytest.raises(ValueError, match=r"results.json` is damaged \(.*\): run the suite again"):
         read_results(tmp_path / "tables")
     store.write_plan(plan)
-    shard = store.table_path(plan.units[0].key, "rows")
+    shard = store.files.table_path(plan.units[0].key, "rows")
     whole = shard.read_bytes()
     shard.write_bytes(whole[:4] + bytes(300) + whole[304:])  # pages, which only reading shows
     with pytest.raises(ValueError, match=r"rows.parquet` is damaged \(.*\): delete it and run the suite again"):
@@ -255,11 +260,11 @@ def test_what_is_renamed_is_on_the_disk_first(tmp_path: Path, monkeypatch: pytes
 def test_one_run_at_a_time_and_leftovers_are_removed(tmp_path: Path) -> None:
     store = Store(tmp_path / "out")
     with store.opened():
-        (store.units / ".a.json-x.part").write_text("half")
+        (store.files.units / ".a.json-x.part").write_text("half")
         with pytest.raises(ValueError, match="is being written by another run"), Store(tmp_path / "out").opened():
             pass
     with store.opened():
-        assert not list(store.units.iterdir())
+        assert not list(store.files.units.iterdir())
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="must be a folder for results"), Store(tmp_path / "file").opened():
         pass

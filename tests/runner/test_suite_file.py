@@ -251,19 +251,19 @@ def test_twins(tmp_path: Path) -> None:
     """
     suite = read_suite(written(tmp_path, text))
     rows = planned(suite)
-    assert [row["twin"] for row in rows] == [None, "net", None, None, "net"]
+    assert [row["counterpart"] for row in rows] == [None, "net", None, None, "net"]
     assert [row["family"] for row in rows] == ["net", "net", "net", "lone", "net"]
     assert rows[1]["epsilon"] == 4 / 255
     assert rows[1]["norm"] == "linf"
     assert rows[0]["weights_sha256"] != rows[1]["weights_sha256"] == rows[2]["weights_sha256"]
     paired = replace(suite, pairs=(("lone", "net"),))
-    assert planned(paired)[3]["twin"] == "net"
+    assert planned(paired)[3]["counterpart"] == "net"
 
 
 def test_catalogued_models_describe_themselves() -> None:
     suite = Suite("one", (ModelChoice("shapes_cnn"),))
     (row,) = planned(suite)
-    assert (row["family"], row["training"], row["norm"], row["twin"], row["data"]) == (
+    assert (row["family"], row["training"], row["norm"], row["counterpart"], row["data"]) == (
         "shapes_cnn",
         "standard",
         None,

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from locality.data.dataset import load_dataset
+from locality.results.folder import read_results
 from locality.runner import suite_images
 from locality.runner.plan import make_plan
 from locality.runner.run import Machine, run_suite
-from locality.runner.store import read_results
 from locality.runner.suite_file import DataChoice, ModelChoice, Suite
 from locality.runner.suite_images import block_hash
 

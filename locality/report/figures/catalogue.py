@@ -16,7 +16,7 @@ from locality.report.figures.heatmaps import method_heatmaps, twin_heatmaps
 from locality.report.figures.layer_randomisation import sanity_figure
 from locality.report.figures.options import Choice, by_data, file_words
 from locality.report.figures.style import ACROSS, Width, write_figure
-from locality.runner.results import Results
+from locality.results.results import Results
 
 RHO, PANELS = "ρ = ", "several panels"
 # What a caption says; of a pair, only where the first is in the figure: a word of the legend, a ρ, several panels.

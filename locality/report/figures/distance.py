@@ -40,7 +40,7 @@ from locality.report.figures.style import (
     plain,
 )
 from locality.report.tables.formats import signed_text
-from locality.runner.results import Results
+from locality.results.results import Results
 from locality.statistics import correlation
 
 HEIGHT = 2.9  # inches

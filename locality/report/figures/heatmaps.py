@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from locality.report.aggregates import Model, NotMeasuredError, floats, models_of, panel_methods
 from locality.report.figures.style import COLUMN_WIDTH, GREY, PAGE_WIDTH, STYLE, Width, plain
-from locality.runner.results import GalleryImage, Results
+from locality.results.gallery import GalleryImage
+from locality.results.results import Results
 
 POSITIVE, NEGATIVE = (178, 24, 43), (33, 102, 172)  # ColorBrewer's RdBu, safe for colour-blind readers
 BOX_COLOUR = "#FF8C00"

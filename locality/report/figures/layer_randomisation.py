@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from locality.report.aggregates import NotMeasuredError, floats, measures, models_of
 from locality.report.figures.options import shown_methods
 from locality.report.figures.style import GREY, STYLE, Width, label_axes, method_looks, panels, plain
-from locality.runner.results import Results
+from locality.results.results import Results, empty_table
 
 HEIGHT = 2.3  # inches
 APART = 0.014  # of the panel's layers, between two methods
@@ -36,9 +36,9 @@ def sanity_figure(
     methods stand a little beside each other, so that none hides another's interval.
     """
     chosen = [model for model in models_of(results) if models is None or model.name in models]
-    there = list(dict.fromkeys(map(str, results.sanity["method"])))
-    shown = shown_methods(methods, there, every=True)
-    kept = results.sanity[results.sanity["method"].isin(shown)]
+    table = results.get("layer_randomisation", empty_table({"model": str, "method": str}))
+    shown = shown_methods(methods, list(dict.fromkeys(map(str, table["method"]))), every=True)
+    kept = table[table["method"].isin(shown)]
     parts = {str(name): part for name, part in kept.groupby("model", sort=False)}
     chosen = [model for model in chosen if model.name in parts]
     if not chosen:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from locality.report.aggregates import ATTACKS, NORMS, Budget, NotMeasuredError, models_of, panel_methods
-from locality.runner.results import Results, of_data
+from locality.results.results import Results, empty_table, of_data
 
 SCORES = ("f1", "precision", "recall", "lift")
 
@@ -32,7 +32,9 @@ def checked_choice(
         raise ValueError(f"`methods` must be among {', '.join(there) or 'none'}, got {', '.join(unknown)}")
     if score is not None and score not in SCORES:
         raise ValueError(f"`score` must be one of {', '.join(SCORES)}, got {score!r}")
-    table = results.robust.drop_duplicates(["attack", "norm", "epsilon"])
+    table = results.get("robust", empty_table({"attack": str, "norm": str, "epsilon": float})).drop_duplicates(
+        ["attack", "norm", "epsilon"]
+    )
     known = [
         Budget(str(a), str(b), float(c)) for a, b, c in zip(table["attack"], table["norm"], table["epsilon"], strict=True)
     ]
@@ -42,7 +44,8 @@ def checked_choice(
 def all_methods(results: Results) -> list[str]:
     """Every method that has scores, maps or a sanity check, the scored ones first."""
     stored = [method for image in results.gallery for _, method in image.maps]
-    return list(dict.fromkeys(map(str, [*results.rows["method"].unique(), *results.sanity["method"].unique(), *stored])))
+    randomised = results["layer_randomisation"]["method"].unique() if "layer_randomisation" in results else ()
+    return list(dict.fromkeys(map(str, [*results.rows["method"].unique(), *randomised, *stored])))
 
 
 def shown_methods(asked: Sequence[str] | None, there: Sequence[str], every: bool = False) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ from locality.report.figures.style import (
     plain,
 )
 from locality.report.tables.formats import signed_text
-from locality.runner.results import Results
+from locality.results.results import Results
 from locality.statistics import correlation
 
 TITLES = {"f1": "F1", "precision": "precision", "recall": "recall", "lift": "lift"}

@@ -13,7 +13,8 @@ from PIL import Image
 
 from locality.report.aggregates import USUAL_METHODS, Model, floats, models_of
 from locality.report.figures.heatmaps import FAINT, NEGATIVE, POSITIVE, Map
-from locality.runner.results import GalleryImage, Results
+from locality.results.gallery import GalleryImage
+from locality.results.results import Results
 
 MOST_BYTES = 30_000_000  # of maps in one page: browsers still open it at once
 

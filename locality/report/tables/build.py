@@ -26,7 +26,7 @@ from locality.report.tables.table import (
     score_cell,
     share_cell,
 )
-from locality.runner.results import Results
+from locality.results.results import Results
 
 OVERLAP = "underlined where standard errors overlap"
 INTERVALS = "Intervals are 95 % bootstrap intervals over images."
@@ -37,8 +37,7 @@ MODEL_COLUMNS = (Column("model", "model", "text"), Column("trained", "trained", 
 def tables(results: Results, which: Sequence[str] | None = None) -> tuple[Table, ...]:
     """The named tables, or all that were measured; a name that is unknown or was not measured is an error.
 
-    >>> from locality.runner.results import TABLES as STORED, empty_table
-    >>> tables(Results("nothing", *(empty_table(name) for name in STORED)))
+    >>> tables(Results("nothing"))
     ()
     """
     unknown = [name for name in which or () if name not in TABLES]
@@ -157,11 +156,11 @@ def robust_table(results: Results) -> Table:
 
 def similarity_table(results: Results) -> Table:
     """Table 3.1: how far the map of each method lies from that of its boundary-based counterpart, one row a model."""
-    pairs = list(dict.fromkeys(results.similarity["pair"]))
-    if not pairs:
+    if "similarity" not in results:
         raise NotMeasuredError("similarity of attributions was not measured")
+    pairs = list(dict.fromkeys(results["similarity"]["pair"]))
     models = models_of(results)
-    grouped = _parts(results.similarity, "model", "pair")
+    grouped = _parts(results["similarity"], "model", "pair")
     keys = [(model.name, pair) for model in models for pair in pairs if (model.name, pair) in grouped]
     distances = dict(zip(keys, measures([floats(grouped[key]["l2"]) for key in keys]), strict=True))
     cosines = dict(zip(keys, measures([floats(grouped[key]["cosine"]) for key in keys]), strict=True))
@@ -190,7 +189,7 @@ def similarity_table(results: Results) -> Table:
 
 def searches_table(results: Results) -> Table:
     """Table B.2: what each boundary search finds, how near, and what it costs, one row a model × search."""
-    if not len(results.searches):
+    if "searches" not in results:
         raise NotMeasuredError("boundary searches were not compared")
     columns = (
         *MODEL_COLUMNS,
@@ -206,7 +205,7 @@ def searches_table(results: Results) -> Table:
     rows: list[list[Cell]] = []
     groups: list[Hashable] = []
     for model in models_of(results):
-        own = results.searches[results.searches["model"] == model.name]
+        own = results["searches"][results["searches"]["model"] == model.name]
         parts = {str(name): part for name, part in own.groupby("search", sort=False)}
         # A search that fails on the difficult images has the smaller mean for it: compare where all succeed, too.
         found = [set(part["image_id"][floats(part["found"]) == 1]) for part in parts.values()]
@@ -233,7 +232,7 @@ def searches_table(results: Results) -> Table:
 
 def faithfulness_table(results: Results) -> Table:
     """One row a model × method × noise: infidelity and the completeness gap."""
-    if not len(results.faithfulness):
+    if "faithfulness" not in results:
         raise NotMeasuredError("faithfulness was not measured")
     columns = (
         *MODEL_COLUMNS,
@@ -245,10 +244,10 @@ def faithfulness_table(results: Results) -> Table:
         Column("images", "images"),
         Column("undefined", "undefined"),
     )
-    grouped = _parts(results.faithfulness, "model", "noise", "method")
+    grouped = _parts(results["faithfulness"], "model", "noise", "method")
     models = {model.name: model for model in models_of(results)}
     places = {name: place for place, name in enumerate(models)}
-    noises = list(dict.fromkeys(results.faithfulness["noise"]))
+    noises = list(dict.fromkeys(results["faithfulness"]["noise"]))
     keys = sorted(grouped, key=lambda key: (places[key[0]], noises.index(key[1])))
     normalised = measures([floats(grouped[key]["normalised"]) for key in keys])
     rows, groups = [], []

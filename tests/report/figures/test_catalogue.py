@@ -20,7 +20,8 @@ from locality.report.figures import catalogue, scatter
 from locality.report.figures.catalogue import FIGURES, draw_figures
 from locality.report.figures.options import Choice, by_data, checked_choice, named_budget
 from locality.report.figures.style import COLUMN_WIDTH, STYLE, write_figure
-from locality.runner.results import Results
+from locality.results.gallery import gallery_table
+from locality.results.results import Results
 
 FROM_RESULTS = [name for name in FIGURES if name != "2.3"]  # the other one computes its own network
 
@@ -39,11 +40,10 @@ def other_results() -> Results:
         return table.assign(**values)
 
     gallery = tuple(replace(image, maps={key: -values for key, values in image.maps.items()}) for image in results.gallery)
-    return replace(
-        results,
+    return results.with_tables(
         rows=moved(results.rows, "f1", "precision", "recall"),
-        sanity=moved(results.sanity, "spearman"),
-        gallery=gallery,
+        layer_randomisation=moved(results["layer_randomisation"], "spearman"),
+        gallery=gallery_table(gallery),
     )
 
 
@@ -104,7 +104,7 @@ def two_data_sets() -> Results:
     results = small_results()
     others = [name for name in results.models["model"] if "vgg" in name]
     models = results.models.assign(data=["shapes" if name in others else "tiny" for name in results.models["model"]])
-    return replace(results, models=models)
+    return results.with_tables(models=models)
 
 
 def names_of(figure: Figure) -> set[str]:
@@ -134,7 +134,8 @@ def test_no_figure_mixes_data_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_one_data_set_of_several_is_enough_for_what_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalogue, "write_figure", lambda figure, folder, name, forms: [folder / name])
     results = two_data_sets()
-    results = replace(results, sanity=results.sanity[results.sanity["model"] == "tiny_vgg"])
+    table = results["layer_randomisation"]
+    results = results.with_tables(layer_randomisation=table[table["model"] == "tiny_vgg"])
     drawn = draw_figures(results, tmp_path, ["2.4"])
     assert list(drawn.files) == ["2.4 on shapes"]
     assert drawn.left_out == {"2.4 on tiny": "the sanity check was not run"}
@@ -166,8 +167,9 @@ def test_captions_name_the_data_and_only_what_is_drawn() -> None:
 
 def test_methods_score_and_attack_are_chosen() -> None:
     results = small_results()
-    weaker = results.robust.assign(epsilon=1 / 255, robust=results.robust["clean"])
-    both = replace(results, robust=pd.concat([results.robust, weaker]))
+    robust = results["robust"]
+    weaker = robust.assign(epsilon=1 / 255, robust=robust["clean"])
+    both = results.with_tables(robust=pd.concat([robust, weaker]))
     choice = checked_choice(both, ["BIG"], "lift", "linf 1/255")
     figure = FIGURES["3.4"].draw(both, choice, "page")
     assert [panel.get_title() for panel in figure.axes] == [scatter.METHOD_TITLES["BIG"]]

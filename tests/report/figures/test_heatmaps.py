@@ -16,7 +16,8 @@ from locality.report.figures.heatmaps import (
     shared_limit,
     twin_heatmaps,
 )
-from locality.runner.results import GalleryImage, Results
+from locality.results.gallery import GalleryImage, gallery_table
+from locality.results.results import Results
 
 
 def tiles(figure: object) -> list[list[np.ndarray]]:
@@ -29,7 +30,7 @@ def tiles(figure: object) -> list[list[np.ndarray]]:
 
 
 def with_gallery(*images: GalleryImage) -> Results:
-    return Results(**{**vars(small_results()), "gallery": images})
+    return small_results().with_tables(gallery=gallery_table(images))
 
 
 def test_red_is_for_and_blue_against_and_zero_shows_the_image() -> None:

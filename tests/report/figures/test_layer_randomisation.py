@@ -18,7 +18,8 @@ def test_curves_are_the_means_over_images_with_their_intervals() -> None:
     curves = [each for each in panel.containers if isinstance(each, ErrorbarContainer)]
     shifts: list[float] = []
     for curve, method in zip(curves, ("SM", "IG", "BIG"), strict=True):
-        own = results.sanity[(results.sanity["model"] == "tiny_vgg") & (results.sanity["method"] == method)]
+        table = results["layer_randomisation"]
+        own = table[(table["model"] == "tiny_vgg") & (table["method"] == method)]
         shifts.append(curve[0].get_xdata()[0] - STEPS[0])
         assert curve[0].get_xdata() - shifts[-1] == pytest.approx(np.array(STEPS))
         for place, layers in enumerate(STEPS):
@@ -49,9 +50,9 @@ def test_every_model_has_a_panel_on_the_same_scale() -> None:
 
 def test_undefined_steps_are_left_out_of_means() -> None:
     results = small_results()
-    table = results.sanity.copy()
+    table = results["layer_randomisation"].copy()
     table.loc[table["image_id"] == "image-0", "spearman"] = np.nan
-    figure = sanity_figure(type(results)(**{**vars(results), "sanity": table}), ["tiny_vgg"])
+    figure = sanity_figure(results.with_tables(layer_randomisation=table), ["tiny_vgg"])
     curve = figure.axes[0].containers[0]
     own = table[(table["model"] == "tiny_vgg") & (table["method"] == "SM") & (table["layers"] == 5)]
     assert curve[0].get_ydata()[1] == pytest.approx(own["spearman"].mean())

@@ -199,10 +199,11 @@ def test_the_trend_is_seen_between_and_beyond_the_models() -> None:
 
 def test_another_budget_can_be_asked_for() -> None:
     results = small_results()
-    weaker = results.robust.assign(epsilon=1 / 255, robust=results.robust["clean"])
+    robust = results["robust"]
+    weaker = robust.assign(epsilon=1 / 255, robust=robust["clean"])
     import pandas as pd
 
-    both = type(results)(**{**vars(results), "robust": pd.concat([results.robust, weaker])})
+    both = results.with_tables(robust=pd.concat([robust, weaker]))
     figure = locality_against_robustness(both, budget=Budget("autoattack", "linf", 1 / 255))
     assert "1/255" in figure.axes[1].get_xlabel()
     clean = measured(both).clean["tiny_vgg", BUDGET].mean

@@ -10,7 +10,7 @@ from report.made_up_results import nothing_measured, small_results
 
 from locality.report.page import gallery
 from locality.report.page.gallery import gallery_data, map_picture
-from locality.runner.results import GalleryImage, Results
+from locality.results.gallery import GalleryImage, gallery_table
 
 
 def pixels(address: str) -> np.ndarray:
@@ -53,7 +53,7 @@ def test_the_page_starts_with_a_standard_model_and_its_twin() -> None:
 def test_undefined_and_missing_maps_and_scores_are_none() -> None:
     maps = {("tiny_vgg", "SM"): np.full((2, 2), np.nan, np.float16), ("tiny_resnet", "IG"): np.zeros((2, 2), np.float16)}
     image = GalleryImage("not in the rows", np.zeros((2, 2, 3), np.uint8), (), "circle", maps, {})
-    found = gallery_data(Results(**{**vars(small_results()), "gallery": (image,)}))
+    found = gallery_data(small_results().with_tables(gallery=gallery_table([image])))
     assert found is not None
     [entry] = found["images"]
     assert entry["maps"][0] == [None, None]

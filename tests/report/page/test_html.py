@@ -19,7 +19,8 @@ from report.made_up_results import MODELS, made_up_results, nothing_measured, sm
 from locality.report.page import html
 from locality.report.page.html import json_in_html, report_page, write_report
 from locality.report.tables.build import TABLES
-from locality.runner.results import GalleryImage, Results
+from locality.results.gallery import GalleryImage, gallery_table
+from locality.results.results import Results
 
 NO_BROWSER = missing_browser()
 SCRIPT = "<script>alert(1)</script>"
@@ -55,7 +56,7 @@ def hostile_results() -> Results:
         image.predictions,
     )
     faults = found.faults.assign(problem=SCRIPT, image_ids="</script>", model="javascript:alert(1)")
-    return Results(**{**vars(found), "gallery": (bad,), "faults": faults, "provenance": {SCRIPT: "&lt;"}})
+    return replace(found.with_tables(gallery=gallery_table([bad]), faults=faults), provenance={SCRIPT: "&lt;"})
 
 
 @contextmanager
@@ -116,7 +117,7 @@ def test_every_part_is_there(page: Path) -> None:
 
 def test_every_data_set_has_its_own_figures_under_its_name() -> None:
     results = made_up_results(8, 0, MODELS[1:4])
-    both = replace(results, models=results.models.assign(data=["shapes", "tiny <b>", "tiny <b>"]))
+    both = results.with_tables(models=results.models.assign(data=["shapes", "tiny <b>", "tiny <b>"]))
     with only_figures("3.2"):
         text = report_page(both)
     assert text.count("<figure><img") == 2
@@ -126,7 +127,7 @@ def test_every_data_set_has_its_own_figures_under_its_name() -> None:
     ]
     assert found == sorted(found)
     with only_figures("3.2"):
-        assert "<h3>shapes</h3>" not in report_page(replace(both, models=results.models.assign(data="shapes")))
+        assert "<h3>shapes</h3>" not in report_page(both.with_tables(models=results.models.assign(data="shapes")))
 
 
 def test_a_stopped_benchmark_is_said_to_be_unfinished() -> None:
@@ -248,7 +249,7 @@ def test_what_has_no_number_stays_last(window: Browser, tmp_path: Path) -> None:
     rows = results.rows.copy()
     rows.loc[rows["model"] == "tiny_vgg", "correct"] = None
     with only_figures():
-        shown(window, write_report(Results(**{**vars(results), "rows": rows}), tmp_path / "report.html"))
+        shown(window, write_report(results.with_tables(rows=rows), tmp_path / "report.html"))
     for _ in range(2):
         window.click("table.sortable thead th:nth-child(3) button")
         assert column(window, 2)[-1] == "undefined"
@@ -268,11 +269,10 @@ def test_tables_fit_or_say_that_there_is_more(window: Browser, tmp_path: Path) -
     assert [wide for wide, *_ in found] == [False] * len(TABLES)
     assert not any(hint or more for _, hint, more in found)
     longer = {name: f"{name}_trained_on_one_thing_and_then_on_another" for name in results.models["model"]}
-    robust = [results.robust.assign(epsilon=levels / 255) for levels in range(1, 9)]
+    robust = [results["robust"].assign(epsilon=levels / 255) for levels in range(1, 9)]
     rows, models = (table.assign(model=table["model"].map(longer)) for table in (results.rows, results.models))
-    wide = replace(
-        results, robust=pd.concat(robust).assign(model=lambda table: table["model"].map(longer)), rows=rows, models=models
-    )
+    attacked = pd.concat(robust).assign(model=lambda table: table["model"].map(longer))
+    wide = results.with_tables(robust=attacked, rows=rows, models=models)
     with only_figures():
         shown(window, write_report(wide, tmp_path / "wide.html"))
     assert window.run(look)[0] == [True, True, True]
@@ -286,7 +286,7 @@ def test_tables_fit_or_say_that_there_is_more(window: Browser, tmp_path: Path) -
 def test_nothing_that_rounds_to_zero_has_a_minus_sign(window: Browser, tmp_path: Path) -> None:
     results = small_results()
     with only_figures():
-        path = write_report(replace(results, rows=results.rows.assign(lift=-0.004)), tmp_path / "report.html")
+        path = write_report(results.with_tables(rows=results.rows.assign(lift=-0.004)), tmp_path / "report.html")
     shown(window, path)
     captions = window.run("return Array.from(document.querySelectorAll('#sheet figcaption')).map((one) => one.textContent)")
     assert any("lift 0.00" in caption for caption in captions)

@@ -9,25 +9,22 @@ from report.made_up_results import made_up_results, nothing_measured, small_resu
 from locality.report.aggregates import NotMeasuredError
 from locality.report.tables.build import TABLES, tables
 from locality.report.tables.table import Table, marks
-from locality.runner.evaluate import COLUMNS
-from locality.runner.results import TABLES as STORED
-from locality.runner.results import Results
+from locality.results.results import Results
+from locality.results.schema import CORE, ROWS
+from locality.runner.measurements import SCHEMAS
 
 
 def by_hand(**given: list[tuple[object, ...]]) -> Results:
     """Results with the given rows, and nothing else."""
-    frames = {
-        name: pd.DataFrame(given[name], columns=list(columns)) if name in given else getattr(nothing_measured(), name)
-        for name, columns in STORED.items()
-    }
-    return Results("by hand", **frames)
+    schemas = {**CORE, **SCHEMAS}
+    return Results("by hand", {name: pd.DataFrame(rows, columns=list(schemas[name])) for name, rows in given.items()})
 
 
 def row(model: str, image: str, method: str, f1: float, share: float = 0.5) -> tuple[object, ...]:
     values = {"model": model, "image_id": image, "method": method, "correct": True, "found": True, "distance": 1.0}
     values["box_share"] = share
     scores = {"f1": f1, "precision": f1, "recall": f1, "lift": f1}
-    return tuple((values | scores).get(column, 0) for column in COLUMNS)
+    return tuple((values | scores).get(column, 0) for column in ROWS)
 
 
 def cells(table: Table, title: str) -> list[tuple[str, str]]:
@@ -80,7 +77,9 @@ def test_models_that_crop_differently_share_the_blind_row() -> None:
 
 
 def test_models_of_different_data_do_not_compete() -> None:
-    models = [(name, name, "standard", None, None, None, data, "0") for name, data in zip("abc", "xxy", strict=True)]
+    models = [
+        (name, name, "standard", "standard", None, None, None, data, "0") for name, data in zip("abc", "xxy", strict=True)
+    ]
     rows = [row(name, image, "SM", value) for name, value in zip("abc", [0.2, 0.4, 0.9], strict=True) for image in "12"]
     overview, locality = tables(by_hand(rows=rows, models=models), ["overview", "locality"])
     assert [mark for _, mark in cells(overview, "F1 SM")] == ["", "best", ""]
@@ -101,9 +100,9 @@ def test_twins_are_compared_image_by_image() -> None:
     rows += [row("hard", str(place), "SM", value) for place, value in enumerate([0.3, 0.6, math.nan])]
     rows += [row("hard", "elsewhere", "SM", 0.0), row("alone", "0", "SM", 0.5)]
     models = [
-        ("plain", "net", "standard", None, None, None, "shapes", ""),
-        ("hard", "net", "at", "linf", 4 / 255, "plain", "shapes", ""),
-        ("alone", "net", "at", "linf", 4 / 255, "missing", "shapes", ""),
+        ("plain", "net", "standard", "standard", None, None, None, "shapes", ""),
+        ("hard", "net", "at", "robust", "linf", 4 / 255, "plain", "shapes", ""),
+        ("alone", "net", "at", "robust", "linf", 4 / 255, "missing", "shapes", ""),
     ]
     [table] = tables(by_hand(rows=rows, models=models), ["twins"])
     assert [[cell.text for cell in line[:3]] for line in table.rows] == [["plain", "hard", "SM"]]
@@ -114,7 +113,7 @@ def test_twins_are_compared_image_by_image() -> None:
     assert cells(table, "images") == [("2", "")]
     assert cells(table, "undefined") == [("1", "")]
     results = by_hand(rows=rows, models=models)
-    [table] = tables(Results(**{**vars(results), "rows": results.rows.assign(lift=math.nan)}), ["twins"])
+    [table] = tables(results.with_tables(rows=results.rows.assign(lift=math.nan)), ["twins"])
     assert cells(table, "lift difference") == [("–", "")]
     with pytest.raises(NotMeasuredError, match="no robust model has its standard twin beside it"):
         tables(by_hand(rows=rows, models=models[:1]), ["twins"])

@@ -1,0 +1,55 @@
+"""Schemas of result tables: each column's name and type, in order.
+
+A measurement declares the schemas of its own tables. The tables that every benchmark has are here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType, UnionType
+
+Schema = Mapping[
+    str, type | UnionType
+]  # str, int, float, bool or bytes; `| None` where a value may be missing; nan is a float
+
+SCORES = ("precision", "recall", "f1", "lift")
+
+# One row per model × image × method.
+ROWS: Schema = MappingProxyType(
+    {
+        "model": str,
+        "image_id": str,
+        "label": int,  # index of the model's class; −1 where the model has no such class
+        "prediction": int,  # −1 for an abstention
+        "target": int,  # the class attributed; −1 where nothing was
+        "correct": bool | None,  # missing where the model does not know the label
+        "abstained": bool,
+        "method": str,
+        "precision": float,
+        "recall": float,
+        "f1": float,
+        "lift": float,
+        "box_share": float,
+        "distance": float,
+        "found": bool,
+        "crossed_to": int,  # −1 where no boundary was found
+    }
+)
+# One row per model.
+MODELS: Schema = MappingProxyType(
+    {
+        "model": str,
+        "family": str,  # the architecture's short name: models of one family are drawn alike
+        "training": str,  # id of a training: "standard", "at", "trades", …; "unknown"
+        "kind": str | None,  # "standard", "robust", "certified" or "random"; None where the training is unknown
+        "norm": str | None,  # of the threat trained against
+        "epsilon": float,
+        "counterpart": str | None,  # the standard model it is compared with; None for a standard model
+        "data": str,
+        "weights_sha256": str,
+    }
+)
+# One row per thing that could not be measured.
+FAULTS: Schema = MappingProxyType({"model": str, "unit": str, "image_ids": str, "problem": str})
+
+CORE: Mapping[str, Schema] = MappingProxyType({"rows": ROWS, "models": MODELS, "faults": FAULTS})
