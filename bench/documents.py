@@ -21,7 +21,7 @@ from locality.report.tables.build import TABLES as REPORTED
 from locality.report.tables.formats import markdown_text
 from locality.results.folder import read_results
 from locality.results.results import Results, of_data
-from locality.zoo.cards import shipped_cards
+from locality.zoo.catalog import shipped_cards
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench/results"
@@ -134,21 +134,14 @@ def models_table() -> str:
     measured = {row["model"]: row for row in csv.DictReader((RESULTS / "zoo.csv").read_text(encoding="utf-8").splitlines())}
     rows = []
     for name, card in sorted(shipped_cards().items()):
-        against = (
-            "" if card.epsilon is None else f" ℓ{'∞' if card.norm == 'linf' else '2'} {_budget(card.norm, card.epsilon)}"
-        )
-        training = {"at": "AT", "fast_at": "fast AT", "trades": "TRADES"}.get(card.training, card.training)
-        attacked = next(f"{100 * share:.1f} % at {key.split()[1]}" for key, share in card.accuracy.items() if "pgd" in key)
+        attacked = next(one for one in card.attacked if one.attack == "pgd10")
+        under = f"{100 * attacked.share:.1f} % at {attacked.threat.radius_text}"
         row = measured[name]
         era = [f"{100 * float(row[f'era_linf_{levels}_255']):.1f} %" for levels in (4, 8)]
         clean = f"{100 * card.accuracy['clean']:.1f} %"
-        rows.append((f"`{name}`", card.data, training + against, clean, attacked, *era, f"{float(row['distance']):.2f}"))
+        rows.append((f"`{name}`", card.data, card.trained, clean, under, *era, f"{float(row['distance']):.2f}"))
     titles = ["name", "data", "training", "clean", "under PGD-10", "ERA 4/255", "ERA 8/255", "distance"]
     return markdown(titles, rows)
-
-
-def _budget(norm: str | None, epsilon: float) -> str:
-    return f"{255 * epsilon:g}/255" if norm == "linf" else f"{epsilon:g}"
 
 
 def predicted_table() -> str:

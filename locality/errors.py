@@ -95,3 +95,33 @@ class DataError(ValueError):
 
     def __reduce__(self) -> tuple[type[DataError], tuple[str, tuple[Fault, ...]]]:
         return type(self), (str(self), self.faults)  # errors cross process borders in data loaders
+
+
+class ModelError(ValueError):
+    """A model that cannot be loaded."""
+
+
+class DamagedFileError(ModelError):
+    """A checkpoint that is not as it was saved."""
+
+
+class NeedsCodeError(ModelError):
+    """An intact checkpoint that only a full unpickler can load; `code` names what it would import, as far as is known."""
+
+    def __init__(self, message: str, code: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.code = code
+
+    def __reduce__(self) -> tuple[type[NeedsCodeError], tuple[str, tuple[str, ...]]]:
+        return type(self), (str(self), self.code)
+
+
+class MissingWeightsError(ModelError):
+    """Weights that are not on this machine: `need` says what to do about it, `available` what can be loaded now."""
+
+    def __init__(self, need: str, available: tuple[str, ...] = ()) -> None:
+        super().__init__(f"{need}; these models can be loaded now: {', '.join(available)}" if available else need)
+        self.need, self.available = need, available
+
+    def __reduce__(self) -> tuple[type[MissingWeightsError], tuple[str, tuple[str, ...]]]:
+        return type(self), (self.need, self.available)

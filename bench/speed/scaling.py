@@ -35,7 +35,7 @@ from locality.runner.plan import make_plan
 from locality.runner.run import Machine, machine_here, run_suite
 from locality.runner.suite_file import draft_suite, with_images
 from locality.zoo.architectures import build
-from locality.zoo.catalog import find_entry
+from locality.zoo.catalog import find_card
 
 # Each with its robust version; squeezenet has none, and resnet50 has a random one besides.
 NETWORKS = {"squeezenet": 1, "vgg16": 2, "resnet50": 3, "vit_b32": 2, "vit_b16": 2}
@@ -46,10 +46,10 @@ HOUR = 3600
 
 def evaluation(name: str, images: int) -> dict[str, float]:
     """Core-seconds of a gradient and of a forward pass for one image, and their FLOPs."""
-    entry = find_entry(name)
+    card = find_card(name)
     torch.manual_seed(0)
-    model = build(entry.architecture, 1000).eval()
-    batch = torch.rand(images, 3, *entry.input_size)
+    model = build(card.architecture, 1000).eval()
+    batch = torch.rand(images, 3, *card.spec.input_size)
     with open_model(model, batch) as calls:
 
         def gradient() -> object:

@@ -1,4 +1,4 @@
-"""`locality models`: the table of all, a card, fetching, converting."""
+"""`locality models`: list the models, show one, fetch its weights, convert a checkpoint."""
 
 from __future__ import annotations
 
@@ -10,63 +10,52 @@ import typer
 from locality.cli.printing import print_table, say
 
 if TYPE_CHECKING:
-    from locality.zoo.entry import Entry
+    from locality.zoo.model_card import ModelCard
 
-app = typer.Typer(help="Models: a table of all; show, fetch, convert.", invoke_without_command=True)
+app = typer.Typer(help="List, show, fetch and convert models.", invoke_without_command=True)
 
 ModelName = Annotated[str, typer.Argument(metavar="NAME", help="A model of `locality models`.")]
 
 
 @app.callback()
 def table(context: typer.Context) -> None:
-    """A table of all models: data, training, accuracies in per cent, parameters, and whether they are on this machine."""
+    """List the models: data, training, accuracies in per cent, parameters, and whether the weights are on this machine."""
     if context.invoked_subcommand is not None:
         return
-    from locality.zoo.catalog import entries
+    from locality.zoo.catalog import model_cards
     from locality.zoo.weight_files import where
 
-    header = ["name", "data", "training", "clean %", "robust %", "under", "parameters", "where"]
+    header = ["name", "data", "training", "clean %", "robust %", "attack", "parameters", "weights"]
     rows = [
         (
-            entry.name,
-            entry.label_space,
-            entry.trained,
-            _per_cent(entry.clean),
-            _per_cent(entry.robust),
-            entry.attack or "",
-            f"{entry.parameters / 1e6:.1f} M",
-            where(entry),
+            card.name,
+            card.data,
+            card.trained,
+            "" if card.clean is None else _per_cent(card.clean),
+            "" if card.robust is None else _per_cent(card.robust.share),
+            "" if card.robust is None else str(card.robust),
+            f"{card.parameters / 1e6:.1f} M",
+            where(card),
         )
-        for entry in entries().values()
+        for card in model_cards().values()
     ]
-    print_table(header, rows, leave_out=["parameters", "under", "robust %"])
-    say("Also: timm:NAME, the path of a checkpoint with --arch, package.module:function. `locality models show NAME`: more.")
+    print_table(header, rows, leave_out=["parameters", "attack", "robust %"])
+    say("Other models: timm:NAME, the path of a checkpoint with --arch, package.module:function.")
+    say("`locality models show NAME` prints all that is known about a model.")
 
 
 @app.command()
 def show(name: ModelName) -> None:
-    """Print a model's card."""
-    from locality.zoo.cards import shipped_cards
-    from locality.zoo.catalog import find_entry
+    """Print a model's card: architecture, weights, training, accuracy, preprocessing, licence."""
+    from locality.zoo.catalog import find_card
 
-    for title, text in _card(find_entry(name)):
+    for title, text in _lines(find_card(name)):
         say(f"{title:14s} {text}")
-    card = shipped_cards().get(name)
-    if card is not None:
-        for title, value in {
-            **{f"accuracy {measure}": f"{100 * share:.2f} %" for measure, share in card.accuracy.items()},
-            "data hash": card.data_hash,
-            "seed": card.seed,
-            "minutes": card.minutes,
-            "versions": ", ".join(f"{package} {version}" for package, version in card.versions.items()),
-            "recipe": ", ".join(f"{key} = {value}" for key, value in card.recipe.items()),
-        }.items():
-            say(f"{title:14s} {value}")
 
 
 @app.command()
 def fetch(name: Annotated[str, typer.Argument(metavar="NAME", help="A model of `locality models`, or timm:NAME.")]) -> None:
-    """Fetch a model's weights into the cache (resumes by itself, verifies the checksum), and see that they load."""
+    """Download a model's weights into the cache, verify their checksum and load them. An interrupted download resumes."""
     from locality.progress import progress
     from locality.zoo.load import load_model
 
@@ -78,56 +67,83 @@ def fetch(name: Annotated[str, typer.Argument(metavar="NAME", help="A model of `
 
 @app.command()
 def convert(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A checkpoint, or a fetched model's name.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A checkpoint, or the name of a fetched model.")],
     trust_pickle: Annotated[
-        bool, typer.Option("--trust-pickle", help="Run the program inside the file. Only if you trust its author.")
+        bool, typer.Option("--trust-pickle", help="Run the code inside the file. Only if you trust its author.")
     ] = False,
-    out: Annotated[Path | None, typer.Option(help="The safetensors file to write (FILE.safetensors if not given).")] = None,
+    out: Annotated[Path | None, typer.Option(help="The safetensors file to write (default: FILE.safetensors).")] = None,
 ) -> None:
-    """Make a safetensors file of a checkpoint; one that needs code to load takes --trust-pickle."""
-    from locality.zoo.catalog import entries
-    from locality.zoo.convert import WARNING, convert
-    from locality.zoo.entry import Address
+    """Convert a checkpoint to safetensors. One that needs code to load requires --trust-pickle."""
+    from locality.errors import NeedsCodeError
+    from locality.zoo.catalog import model_cards
+    from locality.zoo.convert import PICKLE_RISK, convert
+    from locality.zoo.model_card import Address
     from locality.zoo.weight_files import models_folder
 
-    entry = entries().get(file)
-    path = models_folder() / entry.weights.file if entry and isinstance(entry.weights, Address) else Path(file)
-    if trust_pickle:
-        say(f"{path}: {WARNING.partition(':')[0]}", error=True)
-    say(str(convert(path, out, trust_pickle)))
+    card = model_cards().get(file)
+    path = models_folder() / card.weights.file if card and isinstance(card.weights, Address) else Path(file)
+    try:
+        converted = convert(path, out)
+    except NeedsCodeError as error:
+        if not trust_pickle:
+            raise
+        say(f"{path} runs {', '.join(error.code) or 'a pickle'}: {PICKLE_RISK}", error=True)
+        converted = convert(path, out, trust_pickle=True)
+    say(str(converted))
 
 
-def _card(entry: Entry) -> list[tuple[str, str]]:
-    from locality.zoo.entry import Address, Package, Seed, Shipped
-    from locality.zoo.weight_files import models_folder, where
+def _lines(card: ModelCard) -> list[tuple[str, str]]:
+    """The lines that `show` prints: title and text."""
+    from locality.zoo.weight_files import where
 
-    match entry.weights:
-        case Address(url=url, file=file, checksum=checksum):
-            source = [("from", url), ("to", str(models_folder() / file)), ("checksum", checksum or "the first one seen")]
-        case Package(module=module, file=file, checksum=checksum):
-            source = [("from", f"the Python package {module.replace('_', '-')}, {file}"), ("checksum", checksum)]
-        case Shipped(file=file, checksum=checksum):
-            source = [("from", file), ("checksum", checksum)]
-        case Seed(seed=seed):
-            source = [("from", f"drawn with seed {seed}")]
-    height, width = entry.input_size
-    robust = "not published" if entry.robust is None else f"{_per_cent(entry.robust)} % under {entry.attack}"
+    spec = card.spec
+    height, width = spec.input_size
+    lines = [
+        ("name", card.name),
+        ("architecture", f"{card.architecture}, {card.parameters:,} parameters"),
+        ("weights", where(card)),
+        *_weight_lines(card),
+        ("data", card.data),
+        ("training", card.trained),
+        ("clean", "not published" if card.clean is None else f"{_per_cent(card.clean)} %"),
+        ("robust", "not published" if card.robust is None else f"{_per_cent(card.robust.share)} % under {card.robust}"),
+        ("images", f"{spec.interpolation} resize to {spec.resize}, crop of {height}×{width}"),
+        ("mean, std", f"{spec.mean}, {spec.std}"),
+        ("licence", card.licence),
+        ("paper", card.paper),
+    ]
+    if card.note:
+        lines.append(("note", card.note.replace("NAME", card.name)))
+    if card.run is None:
+        return lines
     return [
-        ("name", entry.name),
-        ("architecture", f"{entry.architecture}, {entry.parameters:,} parameters"),
-        ("weights", where(entry)),
-        *source,
-        ("data", entry.label_space),
-        ("training", entry.trained),
-        ("clean", "not published" if entry.clean is None else f"{_per_cent(entry.clean)} %"),
-        ("robust", robust),
-        ("images", f"{entry.interpolation} resize to {entry.resize}, crop of {height}×{width}"),
-        ("mean, std", f"{entry.mean}, {entry.std}"),
-        ("licence", entry.licence),
-        ("paper", entry.paper),
-        *([("note", entry.note.replace("NAME", entry.name))] if entry.note else []),
+        *lines,
+        *((f"accuracy {measurement}", f"{_per_cent(share)} %") for measurement, share in card.accuracy.items()),
+        ("data hash", card.run.data_hash),
+        ("seed", str(card.run.seed)),
+        ("minutes", str(card.run.minutes)),
+        ("versions", ", ".join(f"{package} {version}" for package, version in card.run.versions.items())),
+        ("recipe", ", ".join(f"{key} = {value}" for key, value in card.run.recipe.items())),
     ]
 
 
-def _per_cent(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
+def _weight_lines(card: ModelCard) -> list[tuple[str, str]]:
+    from locality.zoo.model_card import Address, Package, Seed, WeightFile
+    from locality.zoo.weight_files import models_folder
+
+    match card.weights:
+        case Address(url=url, file=file, checksum=checksum):
+            stored = str(models_folder() / file)
+            return [("source", url), ("stored at", stored), ("checksum", checksum or "that of the first download")]
+        case Package(module=module, file=file, checksum=checksum):
+            return [("source", f"Python package {module.replace('_', '-')}, {file}"), ("checksum", checksum)]
+        case WeightFile(path=path, checksum=checksum):
+            return [("source", path), ("checksum", checksum)]
+        case Seed(seed=seed):
+            return [("source", f"random initialisation with seed {seed}")]
+        case _:
+            return []
+
+
+def _per_cent(share: float) -> str:
+    return f"{100 * share:.2f}"

@@ -42,4 +42,4 @@ def train(
         card = write_model(trained, chosen, folder, report)
     for name, share in card.accuracy.items():
         say(f"{name}: {share:.1%}")
-    say(f"{folder / chosen.name}.safetensors after {card.minutes:.1f} minutes; its card is beside it")
+    say(f"{folder / chosen.name}.safetensors after {trained.minutes:.1f} minutes; its card is beside it")

@@ -7,7 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,9 +17,9 @@ from locality.results.results import Results
 from locality.results.schema import SCORES
 from locality.robustness.robust_accuracy_result import wilson_interval
 from locality.statistics import BLOCK, CONFIDENCE, RESAMPLES
+from locality.zoo.trainings import KindOrUnknown as Kind
+from locality.zoo.trainings import kind_of, title_of
 
-Kind = Literal["standard", "robust", "random", "unknown"]
-TRAININGS = {"at": "AT", "fast_at": "fast AT", "trades": "TRADES"}
 NORMS = {"linf": "ℓ∞", "l2": "ℓ2"}
 # What readers know attacks by; another one has its own name.
 ATTACKS = {"paper": "APGD-CE + APGD-DLR", "standard": "AutoAttack", "pgd20": "PGD-20", "cw20": "CW-20"}
@@ -57,9 +57,7 @@ class Model:
 
     @property
     def kind(self) -> Kind:
-        if self.training in ("standard", "random"):
-            return self.training  # type: ignore[return-value]
-        return "robust" if self.training and self.training != "unknown" else "unknown"
+        return kind_of(self.training)
 
     @property
     def trained(self) -> str:
@@ -68,7 +66,7 @@ class Model:
         >>> Model("a", "resnet", "trades", "linf", 8 / 255, None, "shapes").trained
         'TRADES ℓ∞ 8/255'
         """
-        words = TRAININGS.get(self.training, self.training)
+        words = title_of(self.training)
         return words if self.epsilon is None else f"{words} {budget_text(self.norm, self.epsilon)}"
 
 

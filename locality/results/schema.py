@@ -41,7 +41,7 @@ MODELS: Schema = MappingProxyType(
         "model": str,
         "family": str,  # the architecture's short name: models of one family are drawn alike
         "training": str,  # id of a training: "standard", "at", "trades", …; "unknown"
-        "kind": str | None,  # "standard", "robust", "certified" or "random"; None where the training is unknown
+        "kind": str,  # "standard", "robust", "certified" or "random"; "unknown"
         "norm": str | None,  # of the threat trained against
         "epsilon": float,
         "counterpart": str | None,  # the standard model it is compared with; None for a standard model

@@ -10,7 +10,9 @@ from locality.robustness.robust_accuracy_result import Attack
 from locality.runner.evaluate import METHODS, Settings
 from locality.scores.map_features import Channels
 from locality.types import Region
-from locality.zoo.catalog import entries
+from locality.zoo.load import known_card
+from locality.zoo.model_card import ModelCard
+from locality.zoo.trainings import UNKNOWN
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -24,7 +26,7 @@ class ModelChoice:
     arch: str | None = None
     num_classes: int | None = None
     family: str | None = None  # models of one family are twins, the standard one first
-    training: Literal["standard", "at", "fast_at", "trades", "random", "unknown"] | None = None
+    training: str | None = None  # an id of zoo.trainings.TRAININGS
     norm: Norm | None = None  # of the attack trained against
     epsilon: float | None = None
 
@@ -120,11 +122,16 @@ class Suite:
         )
 
 
+def card_of(choice: ModelChoice) -> ModelCard | None:
+    """The card of the model: the catalog's, or the one beside its checkpoint, unless `arch` says to ignore that."""
+    return None if choice.arch else known_card(choice.source)
+
+
 def trained(choice: ModelChoice) -> str:
-    """What the suite says about the model's training, else what the catalog does.
+    """The training id that the suite gives for the model, else that of its card.
 
     >>> trained(ModelChoice("shapes_cnn_robust")), trained(ModelChoice("ours", "ours.safetensors"))
     ('at', 'unknown')
     """
-    entry = entries().get(choice.source)
-    return choice.training or ("unknown" if entry is None else entry.training.lower().replace(" ", "_"))
+    card = card_of(choice)
+    return choice.training or (UNKNOWN if card is None else card.training)

@@ -14,7 +14,7 @@ from locality.attribution import method
 from locality.boundary import SEARCHES
 from locality.boundary.foolbox_attacks import foolbox_search
 from locality.data.dataset import SOURCES
-from locality.errors import Problem
+from locality.errors import MissingWeightsError, Problem, unknown_choice
 from locality.files import PACKAGE, PACKAGED, packaged_file
 from locality.robustness.robust_accuracy import check_request
 from locality.runner.evaluate import Settings
@@ -24,9 +24,10 @@ from locality.runner.suite import RobustPart, trained
 from locality.runner.suite import Suite as Suite
 from locality.toml_settings import settings_from
 from locality.zoo.architectures import is_function
-from locality.zoo.catalog import entries, unknown_name
+from locality.zoo.catalog import model_cards, unknown_model
 from locality.zoo.load import CHECKPOINT_SUFFIXES
-from locality.zoo.weight_files import MISSING, MissingWeightsError, found_weights, where
+from locality.zoo.trainings import TRAININGS, UNKNOWN, kind_of
+from locality.zoo.weight_files import MISSING, found_weights, where
 
 # What `data.options` must not say, because it is said elsewhere.
 RESERVED = {
@@ -116,6 +117,9 @@ def problems_of(suite: Suite, download: bool = False) -> list[str]:
         problems.append("`models` must give every model a name, got an empty one: results show it")
     problems += [f"`models` names {name!r} twice: give one of them another name" for name in _repeated(names)]
     problems += [problem for choice in suite.models for problem in _model_problems(choice, download)]
+    trainings = (*TRAININGS, UNKNOWN)
+    given = {choice.training for choice in suite.models if choice.training is not None}
+    problems += [str(unknown_choice("models.training", name, trainings)) for name in sorted(given - {*trainings})]
     if not suite.methods:
         problems.append("`methods` must name at least one method, such as SM, IG, BIG")
     for part in (suite, suite.faithfulness, suite.sanity):
@@ -252,7 +256,7 @@ def _written_out(table: dict[str, Any], stem: str) -> dict[str, Any]:
 
 
 def _model_problems(choice: ModelChoice, download: bool) -> list[str]:
-    known = entries()
+    known = model_cards()
     source = choice.source
     if source in known:
         if download or where(known[source]) not in MISSING:
@@ -260,12 +264,12 @@ def _model_problems(choice: ModelChoice, download: bool) -> list[str]:
         try:
             found_weights(known[source])
         except MissingWeightsError as error:
-            return [str(error).partition("; these work right now")[0]]
+            return [error.need]
     if source.startswith("timm:") or is_function(source):
         return []
     if Path(source).suffix in CHECKPOINT_SUFFIXES or "/" in source:
         return [] if Path(source).expanduser().is_file() else [f"`{source}` is no file: which checkpoint is {choice.name}?"]
-    return [unknown_name(source, list(known))]
+    return [str(unknown_model(source, known))]
 
 
 def _pair_problems(suite: Suite) -> list[str]:
@@ -274,7 +278,7 @@ def _pair_problems(suite: Suite) -> list[str]:
     problems = []
     for name, _ in suite.pairs:
         training = trained(choices[name]) if name in choices else "at"
-        if training in ("standard", "random", "unknown"):
+        if kind_of(training) not in ("robust", "certified"):
             problems.append(
                 f"`pairs` must set robust models beside standard ones, got {name!r} of {training} training: "
                 'say how it was trained, {name = …, training = "at"}'

@@ -9,11 +9,12 @@ from typing import Any
 
 from locality.results.schema import MODELS
 from locality.robustness.attack_cache import model_fingerprint
-from locality.runner.suite import trained
+from locality.runner.suite import card_of
 from locality.runner.suite_file import ModelChoice, Suite
-from locality.types import ModelSpec
-from locality.zoo.catalog import entries
+from locality.types import ModelSpec, Threat
+from locality.zoo.catalog import model_cards
 from locality.zoo.load import load_model
+from locality.zoo.model_card import ModelCard
 from locality.zoo.pixel_model import PixelModel
 from locality.zoo.state_dict import weights_hash
 
@@ -26,12 +27,10 @@ class PlannedModel:
     """A model of a suite after it was loaded once."""
 
     choice: ModelChoice
-    spec: ModelSpec
+    card: ModelCard  # with what the suite says about its training
+    spec: ModelSpec  # of the loaded model
     data: str  # the name of the data set it is measured on
     family: str
-    training: str
-    norm: str | None
-    epsilon: float | None
     weights_sha256: str
     fingerprint: str  # of weights, layers and their source: what its numbers depend on
     counterpart: str | None = None
@@ -40,29 +39,36 @@ class PlannedModel:
     def name(self) -> str:
         return self.choice.name
 
-    @property
-    def kind(self) -> str | None:
-        """Standard, robust or random; None where the training is unknown."""
-        if self.training == "unknown":
-            return None
-        return self.training if self.training in ("standard", "random") else "robust"
-
 
 def described(choice: ModelChoice, model: PixelModel, data: str) -> PlannedModel:
-    """What the suite says about the model, else what the catalog does."""
-    entry = entries().get(choice.source)
-    norm, epsilon = (None, None) if entry is None else (entry.norm, entry.epsilon)
+    """What the suite says about the model, else what its card does."""
+    known = card_of(choice)
+    card = known or ModelCard(
+        spec=model.spec,
+        architecture=choice.arch or choice.source,
+        parameters=sum(weight.numel() for weight in model.parameters()),
+        data="",
+    )
     return PlannedModel(
         choice=choice,
+        card=replace(card, training=choice.training or card.training, threat=threat_of(choice, card.threat)),
         spec=model.spec,
         data=data,
-        family=choice.family or family_of(choice.source if entry else choice.name),
-        training=trained(choice),
-        norm=choice.norm or norm,
-        epsilon=epsilon if choice.epsilon is None else choice.epsilon,
+        family=choice.family or family_of(choice.source if choice.source in model_cards() else choice.name),
         weights_sha256=weights_hash(model),
         fingerprint=model_fingerprint(model),
     )
+
+
+def threat_of(choice: ModelChoice, known: Threat | None) -> Threat | None:
+    """The threat that the suite gives, each part of it that is missing taken from the known one."""
+    norm = choice.norm or (known.norm if known else None)
+    epsilon = choice.epsilon if choice.epsilon is not None else (known.radius if known else None)
+    if norm is None and epsilon is None:
+        return None
+    if norm is None or epsilon is None:
+        raise ValueError(f"`norm` and `epsilon` of {choice.name} must be given together, got {norm!r} and {epsilon!r}")
+    return Threat(norm, epsilon)
 
 
 def family_of(name: str) -> str:
@@ -77,12 +83,12 @@ def family_of(name: str) -> str:
 def with_counterparts(models: tuple[PlannedModel, ...], suite: Suite) -> tuple[PlannedModel, ...]:
     """Each model beside the standard one of its family and data, or the one that `pairs` names; a random one has none."""
     given = dict(suite.pairs)
-    standard = {(model.family, model.data): model.name for model in reversed(models) if model.training == "standard"}
+    standard = {(model.family, model.data): model.name for model in reversed(models) if model.card.kind == "standard"}
 
     def counterpart(model: PlannedModel) -> str | None:
         if model.name in given:
             return given[model.name]
-        if model.training in ("standard", "random"):
+        if model.card.kind in ("standard", "random"):
             return None
         return standard.get((model.family, model.data))
 
@@ -91,10 +97,23 @@ def with_counterparts(models: tuple[PlannedModel, ...], suite: Suite) -> tuple[P
 
 def model_rows(models: tuple[PlannedModel, ...]) -> list[dict[str, Any]]:
     """One row per model, with the columns of `Results.models`, as JSON can keep it."""
-    return [
-        {"model": model.name} | {column: getattr(model, column) for column in MODELS if column != "model"}
-        for model in models
-    ]
+    return [_model_row(model) for model in models]
+
+
+def _model_row(model: PlannedModel) -> dict[str, Any]:
+    card = model.card
+    row = {
+        "model": model.name,
+        "family": model.family,
+        "training": card.training,
+        "kind": card.kind,
+        "norm": card.threat and card.threat.norm,
+        "epsilon": card.threat and card.threat.radius,
+        "counterpart": model.counterpart,
+        "data": model.data,
+        "weights_sha256": model.weights_sha256,
+    }
+    return {column: row[column] for column in MODELS}
 
 
 @functools.lru_cache(maxsize=1)

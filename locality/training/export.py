@@ -17,7 +17,8 @@ from locality.progress import Progress
 from locality.robustness.pgd import pgd
 from locality.training.loop import Trained, new_model
 from locality.training.recipe import Recipe
-from locality.zoo.cards import Card, write_card
+from locality.types import Threat
+from locality.zoo.model_card import ModelCard, TrainingRun, WeightFile, card_path, write_card
 from locality.zoo.pixel_model import PixelModel
 
 PGD_STEPS = 10
@@ -26,33 +27,33 @@ BATCH = 100
 ALSO = {"shapes": ("shapes:none", "shapes:swapped")}
 
 
-def write_model(trained: Trained, recipe: Recipe, out: Path, progress: Progress = lambda done, total: None) -> Card:
+def write_model(trained: Trained, recipe: Recipe, out: Path, progress: Progress = lambda done, total: None) -> ModelCard:
     """Write `out/NAME.safetensors` and its card, `out/NAME.json`; accuracies are of the weights as a reader finds them."""
     weights = out / f"{recipe.name}.safetensors"
     write_weights(trained.model, weights)
     model = new_model(recipe, trained.data)
     model.net.load_state_dict({name: _full(value) for name, value in load_file(weights).items()})
-    card = Card(
-        name=recipe.name,
-        net=recipe.net,
-        classes=model.spec.classes,
-        input_size=model.spec.input_size,
-        mean=recipe.mean,
-        std=recipe.std,
-        training=recipe.loss.name if recipe.epochs or recipe.start else "random",
-        norm=None if recipe.loss.name == "standard" else recipe.loss.norm,
-        epsilon=None if recipe.loss.name == "standard" else recipe.loss.epsilon,
-        data=recipe.data.name.split(":")[0],  # without the place on this machine
-        data_hash=trained.data.fingerprint(),
-        accuracy=accuracies(model.eval(), recipe, progress),
+    is_attacked = recipe.loss.name != "standard"
+    card = ModelCard(
+        spec=model.spec,
+        architecture=f"net:{recipe.net}",
+        weights=WeightFile(str(weights), f"sha256:{file_hash(weights)}"),
         parameters=sum(value.numel() for value in model.parameters()),
-        weights_sha256=file_hash(weights),
-        recipe=recipe.as_table(),
-        seed=recipe.seed,
-        minutes=round(trained.minutes, 1),
-        versions={"python": platform.python_version()} | {name: version(name) for name in ("torch", "timm", "locality")},
+        data=recipe.data.name.split(":")[0],  # without the place on this machine
+        training=recipe.loss.name if recipe.epochs or recipe.start else "random",
+        threat=Threat(recipe.loss.norm, recipe.loss.epsilon) if is_attacked else None,
+        accuracy=accuracies(model.eval(), recipe, progress),
+        licence="Apache-2.0",
+        paper="trained here: locality/training/recipes",
+        run=TrainingRun(
+            data_hash=trained.data.fingerprint(),
+            recipe=recipe.as_table(),
+            seed=recipe.seed,
+            minutes=round(trained.minutes, 1),
+            versions={"python": platform.python_version()} | {name: version(name) for name in ("torch", "timm", "locality")},
+        ),
     )
-    write_card(card, out / f"{recipe.name}.json")
+    write_card(card, card_path(weights))
     return card
 
 

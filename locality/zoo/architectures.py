@@ -9,7 +9,7 @@ import math
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from locality.errors import ModelError
 from locality.imagenet_classes import imagenet_wnids
 from locality.torchvision_shim import import_torchvision
 from locality.types import Interpolation, ModelSpec
-from locality.zoo.entry import ModelError
 from locality.zoo.nets import NETS
 from locality.zoo.nets.cifar import cifar_resnet50
 
@@ -33,10 +33,11 @@ OWN_INPUT: dict[str, Any] = {"mean": (0.45,) * 3, "std": (0.25,) * 3}
 Tensors = dict[str, Tensor]
 
 
-def build(architecture: str, classes: int | None, seed: int = 0) -> nn.Module:
+def build(architecture: str, classes: int | None, seed: int = 0, options: Mapping[str, Any] | None = None) -> nn.Module:
     """A network with fresh weights, drawn with `seed`; the caller's random state stays as it is.
 
-    `classes` of None leaves the number to the architecture: 1,000, or whatever a function decides.
+    `classes` of None leaves the number to the architecture: 1,000, or whatever a function decides. `options` are those of a
+    `net:NAME`, such as its depth.
 
     >>> build("net:shapes_cnn", 7)[-1].out_features
     7
@@ -49,7 +50,7 @@ def build(architecture: str, classes: int | None, seed: int = 0) -> nn.Module:
         if kind == "torchvision" and name:
             return _torchvision(name, classes or 1000)
         if kind == "net" and name:
-            return _own(name)(classes or 10)
+            return _own(name)(classes or 10, **(options or {}))
         if is_function(architecture):
             return of_function(architecture, classes)
     near = difflib.get_close_matches(architecture, ["timm:" + architecture] + [f"net:{name}" for name in OWN], 1, 0.4)
@@ -175,7 +176,7 @@ def _torchvision(name: str, classes: int) -> nn.Module:
     return net
 
 
-def _own(name: str) -> Callable[[int], nn.Module]:
+def _own(name: str) -> Callable[..., nn.Module]:
     if name not in OWN:
         raise ModelError(f"`net:{name}` is no network: there is {', '.join(f'net:{known}' for known in OWN)}")
     return OWN[name]

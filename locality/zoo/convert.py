@@ -1,23 +1,20 @@
-"""Checkpoints that need code to load, made into safetensors, once, by somebody who trusts them."""
+"""Convert checkpoints to safetensors, also those that need code to load, if the user trusts them."""
 
 from __future__ import annotations
 
 import importlib
-import os
 import pickle
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
 
-from locality.files import file_hash
-from locality.zoo.entry import ModelError, NeedsCodeError
+from locality.errors import ArgumentError, ModelError, NeedsCodeError
+from locality.files import file_hash, write_atomically
 from locality.zoo.state_dict import Tensors, read_tensors, state_dict_in
 from locality.zoo.weight_files import converted, remember
 
-WARNING = (
-    "a pickle can run any program on this machine while it loads: pass --trust-pickle only if you trust the file's author"
-)
+PICKLE_RISK = "a pickle can run any program on this machine while it loads"
 
 
 def convert(path: str | Path, out: str | Path | None = None, trust_pickle: bool = False) -> Path:
@@ -29,24 +26,23 @@ def convert(path: str | Path, out: str | Path | None = None, trust_pickle: bool 
     path = Path(path)
     target = converted(path) if out is None else Path(out)
     if target.suffix != ".safetensors":
-        raise ModelError(f"`out` must end in .safetensors, got `{target}`")
+        raise ArgumentError("out", "a file that ends in .safetensors", str(target))
     if target.resolve() == path.resolve():
-        raise ModelError(f"`out` must be another file than `{path}`")
+        raise ArgumentError("out", "another file than the checkpoint", str(target))
     try:
         tensors = read_tensors(path)
     except NeedsCodeError as error:
         if not trust_pickle:
-            raise ModelError(f"`{path}` needs code to load: {WARNING}") from error
+            raise NeedsCodeError(
+                f"`{path}` needs code to load, and {PICKLE_RISK}: pass --trust-pickle only if you trust the file's author",
+                error.code,
+            ) from error
         tensors = _tensors_of_pickle(path)
-    unfinished = target.with_name(f"{target.name}.part")
     target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        # Copies: tensors that share memory, as tied weights do, are written as often as they have names.
-        copies = {name: value.clone().contiguous() for name, value in tensors.items()}
-        save_file(copies, unfinished, metadata={"source": path.name, "source_sha256": file_hash(path)})
-        os.replace(unfinished, target)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    # Copies: tensors that share memory, as tied weights do, are written once per name.
+    copies = {name: value.clone().contiguous() for name, value in tensors.items()}
+    metadata = {"source": path.name, "source_sha256": file_hash(path)}
+    write_atomically(target, lambda unfinished: save_file(copies, unfinished, metadata=metadata))
     remember(target, file_hash(target))
     return target
 

@@ -10,18 +10,18 @@ from typing import Any
 import torch
 from torch import nn
 
+from locality.errors import ModelError
 from locality.imagenet_classes import imagenet_wnids
 from locality.model_calls import open_model
 from locality.progress import Progress
 from locality.types import ModelSpec
 from locality.zoo.architectures import KINDS, build, class_names, input_of, is_function, of_function, renamed
-from locality.zoo.cards import read_card
-from locality.zoo.catalog import CIFAR10, entries, unknown_name
-from locality.zoo.entry import Address, Entry, ModelError, Package, Seed
+from locality.zoo.catalog import model_cards, unknown_model
+from locality.zoo.model_card import Address, ModelCard, Package, Seed, WeightFile, card_path, read_card
 from locality.zoo.pixel_model import PixelModel
 from locality.zoo.state_dict import class_counts, fill, fill_in_order, normaliser_in, own_names, read_tensors, unwrapped
 from locality.zoo.timm_models import timm_pretrained
-from locality.zoo.weight_files import found_weights, models_folder, not_kept_damaged, verified
+from locality.zoo.weight_files import found_weights, models_folder, not_kept_damaged
 
 CHECKPOINT_SUFFIXES = {".safetensors", ".pth", ".pt", ".ckpt", ".bin", ".tar", ".pkl"}
 
@@ -54,14 +54,14 @@ def load_model(
     ('n01440764', 'n01443537')
     """
     text = str(name)
-    known = entries()
+    known = model_cards()
     if num_classes is not None and num_classes < 2:
         raise ModelError(f"`num_classes` must be at least 2, got {num_classes}")
     is_file = is_checkpoint(text)
     if arch is not None and not is_file:
         raise ModelError(f"`arch` goes with the path of a checkpoint, got arch={arch!r} beside the model `{text}`")
     if text in known:
-        model = _of_entry(known[text], download, progress)
+        model = _of_card(known[text], download, progress)
     elif is_file:
         model = _of_file(_expanded(text), arch, num_classes)
     elif text.startswith("timm:"):
@@ -71,7 +71,7 @@ def load_model(
     elif is_function(text):
         model = _wrapped(of_function(text, num_classes), text, text)
     else:
-        raise ModelError(unknown_name(text, list(known)))
+        raise unknown_model(text, known)
     try:
         model = model.to(torch.device("cpu" if device is None else device)).eval()
     except (RuntimeError, AssertionError) as error:
@@ -82,75 +82,76 @@ def load_model(
     return model
 
 
-def entry_spec(entry: Entry) -> ModelSpec:
-    """What a model of the catalog expects of its images, and its classes."""
-    return ModelSpec(
-        entry.name, entry.input_size, entry.resize, entry.interpolation, entry.mean, entry.std, entry_classes(entry)
-    )
+def card_spec(card: ModelCard) -> ModelSpec:
+    """What a model expects of its images, with its classes, which the cards of ImageNet models do not list."""
+    listed = card.spec.classes or card.data != "imagenet"
+    return card.spec if listed else replace(card.spec, classes=imagenet_wnids())
 
 
-def entry_classes(entry: Entry) -> tuple[str, ...]:
-    """The classes of a model of the catalog, in the order of its logits."""
-    if entry.classes is not None:
-        return entry.classes
-    return imagenet_wnids() if entry.label_space == "imagenet" else CIFAR10
+def known_card(name: str) -> ModelCard | None:
+    """The card of a model of the catalog, or the one beside a checkpoint; None where there is none."""
+    cards = model_cards()
+    if name in cards:
+        return cards[name]
+    return read_card(card_path(_expanded(name))) if is_checkpoint(name) and has_card(name) else None
 
 
-def _of_entry(entry: Entry, download: bool, progress: Progress | None) -> PixelModel:
-    path, tensors = _weights_of(entry, download, progress)
-    spec = entry_spec(entry)
-    net = build(entry.architecture, len(spec.classes), entry.weights.seed if isinstance(entry.weights, Seed) else 0)
+def _of_card(card: ModelCard, download: bool = False, progress: Progress | None = None) -> PixelModel:
+    path, tensors = _weights_of(card, download, progress)
+    spec = card_spec(card)
+    seed = card.weights.seed if isinstance(card.weights, Seed) else 0
+    net = build(card.architecture, len(spec.classes), seed, card.options)
     if path is not None:
-        if isinstance(entry.weights, Package):
+        if isinstance(card.weights, Package):
             fill_in_order(net, tensors, path)
         else:
-            fill(net, tensors, path, spec, lambda found: renamed(entry.architecture, found))
+            fill(net, tensors, path, spec, lambda named: renamed(card.architecture, named))
     return PixelModel(net, spec)
 
 
-def _weights_of(entry: Entry, download: bool, progress: Progress | None) -> tuple[Path | None, dict[str, torch.Tensor]]:
-    """Where the weights lie, and what is in them."""
+def _weights_of(card: ModelCard, download: bool, progress: Progress | None) -> tuple[Path | None, dict[str, torch.Tensor]]:
+    """The file of the weights, and its tensors."""
     guard: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-    if isinstance(entry.weights, Address) and entry.weights.checksum is None:  # nobody else has looked at the bytes
-        guard = not_kept_damaged(models_folder() / entry.weights.file)
+    if isinstance(card.weights, Address) and card.weights.checksum is None:  # nobody else has looked at the bytes
+        guard = not_kept_damaged(models_folder() / card.weights.file)
     with guard:
-        path = found_weights(entry, download, progress)
+        path = found_weights(card, download, progress)
         return path, {} if path is None else read_tensors(path)
 
 
 def _of_file(path: Path, arch: str | None, num_classes: int | None) -> PixelModel:
-    card_path = path.with_suffix(".json")
+    if arch is None and card_path(path).is_file():
+        card = read_card(card_path(path))
+        assert isinstance(card.weights, WeightFile)
+        return _of_card(replace(card, weights=WeightFile(str(path), card.weights.checksum)))
     tensors = read_tensors(path)
-    if arch is None and card_path.is_file():
-        card = read_card(card_path)
-        verified(path, f"sha256:{card.weights_sha256}")
-        net = build(f"net:{card.net}", len(card.classes))
-        size = card.input_size
-        spec = ModelSpec(card.name, size, max(size), mean=card.mean, std=card.std, classes=card.classes)
-        fill(net, tensors, path, spec)
-        return PixelModel(net, spec)
     if arch is None:
         raise ModelError(f"`{path}` does not say its architecture: pass `arch` (--arch), {KINDS}, or a model of the catalog")
-    entry = entries().get(arch)
-    architecture = arch if entry is None else entry.architecture
-    like = None if entry is None else replace(entry_spec(entry), name=path.stem)
-    net, differs = _sized(architecture, tensors, path, num_classes, None if like is None else len(like.classes))
+    card_like = model_cards().get(arch)
+    architecture, options = (arch, None) if card_like is None else (card_like.architecture, card_like.options)
+    like = None if card_like is None else replace(card_spec(card_like), name=path.stem)
+    net, differs = _sized(architecture, options, tensors, path, num_classes, None if like is None else len(like.classes))
     model = _wrapped(net, architecture, path.stem)
     spec = model.spec if like is None else replace(like, classes=() if differs else like.classes)
     given: dict[str, Any] = dict(normaliser_in(tensors, own_names(model.net)))  # what the network was trained with
     spec = replace(spec, **given)
-    fill(model.net, tensors, path, spec, lambda found: renamed(architecture, found))
+    fill(model.net, tensors, path, spec, lambda named: renamed(architecture, named))
     return PixelModel(model.net, spec)
 
 
 def _sized(
-    architecture: str, tensors: dict[str, torch.Tensor], path: Path, num_classes: int | None, usual: int | None
+    architecture: str,
+    options: dict[str, Any] | None,
+    tensors: dict[str, torch.Tensor],
+    path: Path,
+    num_classes: int | None,
+    usual: int | None,
 ) -> tuple[nn.Module, bool]:
     """The architecture with as many classes as the file has, and whether that is another number than the `usual` one.
 
     A given `num_classes` must be the file's number.
     """
-    net = build(architecture, num_classes or usual)
+    net = build(architecture, num_classes or usual, options=options)
     inner = net.net if isinstance(net, PixelModel) else net
     counts = class_counts(inner, renamed(architecture, unwrapped(tensors, own_names(inner), path)))
     if counts is None:
@@ -160,7 +161,7 @@ def _sized(
         raise ModelError(
             f"`{path}` has {there} classes, the network {here}: pass `num_classes={there}` (--num-classes {there})"
         )
-    return build(architecture, there), True
+    return build(architecture, there, options=options), True
 
 
 def _wrapped(net: nn.Module, architecture: str, name: str) -> PixelModel:
@@ -202,14 +203,14 @@ def is_checkpoint(name: str) -> bool:
     >>> is_checkpoint("runs/mine.pth"), is_checkpoint("timm:resnet50")
     (True, False)
     """
-    if name in entries():
+    if name in model_cards():
         return False
     return _expanded(name).is_file() or "/" in name or "\\" in name or Path(name).suffix in CHECKPOINT_SUFFIXES
 
 
 def has_card(path: str) -> bool:
     """Whether a card lies beside the checkpoint, which then needs no `arch`."""
-    return _expanded(path).with_suffix(".json").is_file()
+    return card_path(_expanded(path)).is_file()
 
 
 def _expanded(text: str) -> Path:

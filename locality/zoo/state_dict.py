@@ -22,8 +22,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from locality.errors import DamagedFileError, ModelError, NeedsCodeError
 from locality.types import ModelSpec
-from locality.zoo.entry import DamagedFileError, ModelError, NeedsCodeError
 from locality.zoo.pixel_model import PixelModel
 
 Tensors = dict[str, Tensor]
@@ -235,7 +235,8 @@ def _loaded(path: Path) -> object:
         what = _listed(code) or "a pickle that torch's safe reader does not know"
         raise NeedsCodeError(
             f"`{path}` needs code to load ({what}), which could do anything and is not run: if you trust the file, "
-            f"`locality models convert {path} --trust-pickle` makes a safetensors file of it"
+            f"`locality models convert {path} --trust-pickle` makes a safetensors file of it",
+            tuple(code),
         ) from error
     except Exception as error:  # a damaged file may raise anything
         raise _damaged(path, error) from error

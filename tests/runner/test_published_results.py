@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from report.made_up_results import small_results, write_results
 
+from locality.runner.store import read_results
+
 ROOT = Path(__file__).parents[2]
 OURS = ("shapes", "photos")  # the images that come with locality
 
@@ -33,6 +35,12 @@ def of_others(gallery: Path) -> list[str]:
 def test_no_photographs_of_others_are_committed() -> None:
     galleries = [name for name in git("ls-files") if name.endswith("gallery.parquet")]
     assert {name: of_others(ROOT / name) for name in galleries if of_others(ROOT / name)} == {}
+
+
+def test_results_older_than_the_column_have_a_kind() -> None:
+    models = read_results(ROOT / "bench/results/zoo").models.set_index("model")
+    kinds = {"shapes_cnn": "standard", "shapes_cnn_robust": "robust", "tiny_resnet_random": "random"}
+    assert {name: models.loc[name, "kind"] for name in kinds} == kinds
 
 
 def test_git_leaves_them_alone() -> None:

@@ -19,7 +19,7 @@ from locality.runner.suite_file import (
     with_images,
 )
 from locality.runner.suite_models import model_rows
-from locality.zoo.catalog import entries
+from locality.zoo.catalog import model_cards
 
 GOOD = 'models = ["suite_models:steady"]\ndata = { name = "shapes", limit = 4, options = { count = 20 } }\n'
 
@@ -74,7 +74,7 @@ def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
         "unknown key 'galery': did you mean 'gallery'?",
         "`mine.toml.target` must be one of predicted, label, got 'best'",
         "`mine.toml.gallery` must be a whole number, got 'many'",
-        "`shapes_cn` is no model: did you mean 'shapes_cnn'?",
+        "`shapes_cn` is not a model: did you mean 'shapes_cnn'?",
         "`models` names 'vgg16' twice",
         "`vgg16` needs the file vgg16-397923af.pth",
         "`nowhere/net.pth` is no file",
@@ -140,7 +140,7 @@ def test_what_would_spoil_a_run_is_told_before_it(tmp_path: Path) -> None:
     with pytest.raises(SuiteError) as caught:
         make_plan(draft.suite, draft.problems)
     assert caught.value.problems == (
-        "`shapes_cn` is no model: did you mean 'shapes_cnn'? (`locality models` lists all)",
+        "`shapes_cn` is not a model: did you mean 'shapes_cnn'? (`locality models` lists all)",
         "`data.options.boxes` must be a text or a number, got ['a']",
         "`data.options.seed` must not be given: say `data.seed`",
         "`data.options.split` must not be given: a suite measures the evaluation split",
@@ -183,13 +183,13 @@ def test_suites_that_ship(name: str) -> None:
     for problem in draft.problems:
         missing = [choice.source for choice in draft.suite.models if problem.startswith(f"`{choice.source}` ")]
         assert missing, problem
-        assert "needs the file" in problem or missing[0] not in entries(), problem
+        assert "needs the file" in problem or missing[0] not in model_cards(), problem
 
 
 def wrong_names(draft: Draft) -> list[str]:
     """Models that neither the catalog has nor a recipe makes: the checkpoints of some recipes do not ship yet."""
     made = {path.stem for path in files("locality.training").joinpath("recipes").iterdir() if path.name.endswith(".toml")}
-    return [choice.source for choice in draft.suite.models if choice.source not in {*entries(), *made}]
+    return [choice.source for choice in draft.suite.models if choice.source not in {*model_cards(), *made}]
 
 
 def test_a_misspelt_model_of_a_suite_is_noticed(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from locality.data.sources import shapes
 from locality.training import loop
 from locality.training.loop import train
 from locality.training.recipe import AugmentationPart, DataPart, LossPart, OptimizerPart, Recipe, read_recipe
-from locality.zoo.cards import CHECKPOINTS
+from locality.zoo.catalog import CHECKPOINTS
 from locality.zoo.load import load_model
 
 SMALL = Recipe(

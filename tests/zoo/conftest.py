@@ -12,10 +12,11 @@ import torch
 from scripted_server import Answer, Server, running_server
 from torch import nn
 
+from locality.types import ModelSpec
 from locality.zoo import catalog
 from locality.zoo.architectures import build
-from locality.zoo.catalog import CIFAR10, find_entry
-from locality.zoo.entry import Address, Entry
+from locality.zoo.catalog import CIFAR10, find_card
+from locality.zoo.model_card import Address, ModelCard
 
 
 @pytest.fixture
@@ -38,20 +39,17 @@ def small_net() -> nn.Module:
 
 
 @pytest.fixture
-def toy(server: Server, cache: Path, small_net: nn.Module, monkeypatch: pytest.MonkeyPatch) -> Entry:
+def toy(server: Server, cache: Path, small_net: nn.Module, monkeypatch: pytest.MonkeyPatch) -> ModelCard:
     """The model `toy` of the catalog; the server has its weights."""
-    entry = replace(
-        find_entry("resnet50_random"),
-        name="toy",
+    card = replace(
+        find_card("resnet50_random"),
+        spec=ModelSpec("toy", (64, 64), 64, classes=CIFAR10),
         architecture="net:shapes_cnn",
         weights=Address(server.url, "toy.pth"),
-        classes=CIFAR10,
-        input_size=(64, 64),
-        resize=64,
     )
-    monkeypatch.setattr(catalog, "PUBLISHED", (entry, find_entry("resnet50_random")))
+    monkeypatch.setattr(catalog, "PUBLISHED", (card, find_card("resnet50_random")))
     server.answers = [Answer(body=saved(small_net.state_dict()))]
-    return entry
+    return card
 
 
 @pytest.fixture

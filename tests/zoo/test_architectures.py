@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from locality.errors import ModelError
 from locality.types import ModelSpec
 from locality.zoo.architectures import build, class_names, input_of, of_function, renamed
-from locality.zoo.entry import ModelError
 from locality.zoo.state_dict import fill, weights_hash
 
 

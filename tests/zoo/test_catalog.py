@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from locality.zoo import cards, catalog
+from locality.errors import ModelError
+from locality.types import ModelSpec
+from locality.zoo import catalog
 from locality.zoo.architectures import build
-from locality.zoo.cards import Card, write_card
-from locality.zoo.catalog import PUBLISHED, entries, find_entry
-from locality.zoo.entry import Address, Entry, ModelError, Package, Shipped
-from locality.zoo.load import entry_classes, entry_spec
+from locality.zoo.catalog import PUBLISHED, find_card, model_cards
+from locality.zoo.load import card_spec
+from locality.zoo.model_card import Address, ModelCard, Package, WeightFile, write_card
 
 # name, how the address ends, clean, robust: as their publishers list them.
 ROBUST = [
@@ -36,16 +37,16 @@ ROBUST = [
     ("resnet50_linf_4_transfer", "robust-imagenet-models/resolve/main/resnet50_linf_eps4.0.ckpt", 64.02, 34.96),
 ]
 STANDARD = ["squeezenet", "vgg16", "resnet50", "vit_b32", "vit_b16"]
-ARCHITECTURES = {entry.architecture: entry for entry in PUBLISHED}
+ARCHITECTURES = {card.architecture: card for card in PUBLISHED}
 
 
 @pytest.mark.parametrize(("name", "address", "clean", "robust"), ROBUST)
 def test_robust_models_are_as_published(name: str, address: str, clean: float | None, robust: float | None) -> None:
-    entry = find_entry(name)
-    assert isinstance(entry.weights, Address)
-    assert entry.weights.url.endswith(address)
-    assert (entry.clean, entry.robust) == (clean, robust)
-    assert (entry.attack is None) == (robust is None)
+    card = find_card(name)
+    assert isinstance(card.weights, Address)
+    assert card.weights.url.endswith(address)
+    assert card.clean == (None if clean is None else pytest.approx(clean / 100))
+    assert (card.robust and card.robust.share) == (None if robust is None else pytest.approx(robust / 100))
 
 
 @pytest.mark.parametrize("name", STANDARD)
@@ -55,111 +56,76 @@ def test_standard_models_are_what_torchvision_says(name: str) -> None:
     import_torchvision()
     from torchvision.models import get_model_weights
 
-    entry = find_entry(name)
-    published = get_model_weights(entry.architecture.removeprefix("torchvision:"))["IMAGENET1K_V1"]
-    assert isinstance(entry.weights, Address)
-    assert entry.weights.url == published.url
-    assert entry.weights.checksum == "sha256:" + published.url[-12:-4]
-    assert entry.parameters == published.meta["num_params"]
-    assert entry.clean == pytest.approx(published.meta["_metrics"]["ImageNet-1K"]["acc@1"], abs=0.01)
+    card = find_card(name)
+    published = get_model_weights(card.architecture.removeprefix("torchvision:"))["IMAGENET1K_V1"]
+    assert isinstance(card.weights, Address)
+    assert card.weights.url == published.url
+    assert card.weights.checksum == "sha256:" + published.url[-12:-4]
+    assert card.parameters == published.meta["num_params"]
+    assert card.clean == pytest.approx(published.meta["_metrics"]["ImageNet-1K"]["acc@1"] / 100, abs=0.0001)
     recipe = published.transforms()
-    assert [*entry.input_size, entry.resize] == [*recipe.crop_size * 2, *recipe.resize_size]
-    assert (list(entry.mean), list(entry.std)) == (recipe.mean, recipe.std)
-    assert entry.interpolation == recipe.interpolation.value
+    spec = card.spec
+    assert [*spec.input_size, spec.resize] == [*recipe.crop_size * 2, *recipe.resize_size]
+    assert (list(spec.mean), list(spec.std)) == (recipe.mean, recipe.std)
+    assert spec.interpolation == recipe.interpolation.value
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_efficientnet_lite_is_what_timm_says(number: int) -> None:
     from locality.zoo.architectures import timm_input
 
-    entry = find_entry(f"efficientnet_lite{number}")
+    card = find_card(f"efficientnet_lite{number}")
     with torch.device("meta"):
-        theirs = timm_input(build(entry.architecture, 1000), entry.name)
-    assert replace(entry_spec(entry), classes=()) == theirs
-    assert isinstance(entry.weights, Package)
-    assert entry.weights.checksum.removeprefix("sha256:")[:8] in entry.weights.file
+        theirs = timm_input(build(card.architecture, 1000), card.name)
+    assert replace(card_spec(card), classes=()) == theirs
+    assert isinstance(card.weights, Package)
+    assert card.weights.checksum.removeprefix("sha256:")[:8] in card.weights.file
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_architecture_exists_and_has_the_stated_parameters(architecture: str) -> None:
-    entry = ARCHITECTURES[architecture]
+    card = ARCHITECTURES[architecture]
     with torch.device("meta"):  # shapes, no numbers
-        net = build(architecture, len(entry_classes(entry)))
-    assert sum(weight.numel() for weight in net.parameters()) == entry.parameters
+        net = build(architecture, len(card_spec(card).classes))
+    assert sum(weight.numel() for weight in net.parameters()) == card.parameters
 
 
 def test_entries_are_consistent() -> None:
-    assert len({entry.name for entry in PUBLISHED}) == len(PUBLISHED)
-    files = [entry.weights.file for entry in PUBLISHED if isinstance(entry.weights, Address)]
+    assert len({card.name for card in PUBLISHED}) == len(PUBLISHED)
+    files = [card.weights.file for card in PUBLISHED if isinstance(card.weights, Address)]
     assert len(set(files)) == len(files)  # or one would overwrite the other in the cache
-    for entry in PUBLISHED:
-        assert (entry.epsilon is None) == (entry.norm is None) == (entry.training in ("standard", "random"))
-        assert entry.licence
-        assert entry.paper
-        assert entry_spec(entry).name == entry.name  # and the spec accepts the sizes
-    assert {len(entry_classes(entry)) for entry in PUBLISHED} == {1000, 10}
+    for card in PUBLISHED:
+        assert (card.threat is None) == (card.kind in ("standard", "random"))
+        assert card.licence
+        assert card.paper
+        assert card_spec(card).name == card.name  # and the spec accepts the sizes
+    assert {len(card_spec(card).classes) for card in PUBLISHED} == {1000, 10}
 
 
 def test_unknown_names_suggest_the_nearest() -> None:
-    with pytest.raises(ModelError, match=r"`vitb16_robust` is no model: did you mean 'vit_b16_robust'\?"):
-        find_entry("vitb16_robust")
-    with pytest.raises(ModelError, match="`locality models` lists the names"):
-        find_entry("???")
+    with pytest.raises(ModelError, match=r"`vitb16_robust` is not a model: did you mean 'vit_b16_robust'\?"):
+        find_card("vitb16_robust")
+    with pytest.raises(ModelError, match="is not a model: `locality models` lists all"):
+        find_card("???")
 
 
 def test_trained_says_the_threat() -> None:
-    assert find_entry("resnet50_linf_8").trained == "AT linf 8/255"
-    assert find_entry("cifar_resnet50_l2_05").trained == "AT l2 0.5"
-    assert find_entry("resnet50").trained == "standard"
+    assert find_card("resnet50_linf_8").trained == "AT ℓ∞ 8/255"
+    assert find_card("cifar_resnet50_l2_05").trained == "AT ℓ2 0.5"
+    assert find_card("resnet50").trained == "standard"
 
 
-@pytest.fixture
-def card() -> Card:
-    return Card(
-        name="toy_robust",
-        net="shapes_cnn",
-        classes=tuple("abcdefghij"),
-        input_size=(64, 64),
-        mean=(0.45, 0.45, 0.45),
-        std=(0.25, 0.25, 0.25),
-        training="trades",
-        norm="linf",
-        epsilon=8 / 255,
-        data="shapes",
-        data_hash="0" * 64,
-        accuracy={"clean": 0.912, "linf 8/255 pgd10": 0.534, "none": 0.9},
-        parameters=153_482,
-        weights_sha256="a" * 64,
-        recipe={"epochs": 3},
-        seed=0,
-        minutes=1.5,
-        versions={"torch": "2"},
-    )
-
-
-def test_shipped_models_are_read_from_their_cards(card: Card, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cards, "CHECKPOINTS", tmp_path)
+def test_shipped_models_are_read_from_their_cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalog, "CHECKPOINTS", tmp_path)
+    weights = WeightFile(str(tmp_path / "toy_robust.safetensors"), "sha256:" + "a" * 64)
+    spec = ModelSpec("toy_robust", (64, 64), 64, classes=tuple("abcdefghij"))
+    card = ModelCard(spec=spec, architecture="net:shapes_cnn", weights=weights, parameters=1, data="shapes", training="at")
     write_card(card, tmp_path / "toy_robust.json")
-    entry = find_entry("toy_robust")
-    assert next(iter(entries())) == "toy_robust"
-    assert entry.weights == Shipped(str(tmp_path / "toy_robust.safetensors"), "sha256:" + "a" * 64)
-    assert entry.architecture == "net:shapes_cnn"
-    assert (entry.label_space, entry.trained) == ("shapes", "TRADES linf 8/255")
-    assert (entry.clean, entry.robust) == (pytest.approx(91.2), pytest.approx(53.4))
-    assert entry.attack == "linf 8/255 pgd10"
-    spec = entry_spec(entry)
-    assert (spec.classes, spec.input_size, spec.resize, spec.mean) == (card.classes, (64, 64), 64, card.mean)
-
-
-def test_tiny_imagenet_and_random_cards(card: Card) -> None:
-    entry: Entry = catalog._of_card(
-        "x", replace(card, data="tiny-imagenet", training="random", norm=None, epsilon=None, accuracy={})
-    )
-    assert (entry.label_space, entry.trained) == ("tiny-imagenet-10", "random")
-    assert (entry.clean, entry.robust, entry.attack) == (None, None, None)
+    assert find_card("toy_robust") == card
+    assert next(iter(model_cards())) == "toy_robust"
 
 
 def test_the_catalog_does_not_import_torch() -> None:
-    code = "import sys, locality.zoo.weight_files, locality.zoo.catalog as c; c.entries(); assert 'torch' not in sys.modules"
+    code = "import sys, locality.zoo.weight_files, locality.zoo.catalog as c; "
+    code += "c.model_cards(); assert not {'torch', 'numpy'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

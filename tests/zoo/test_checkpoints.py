@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from locality.training.recipe import RECIPES, read_recipe
-from locality.zoo.cards import CHECKPOINTS, read_card
+from locality.types import Threat
+from locality.zoo.catalog import CHECKPOINTS
+from locality.zoo.model_card import read_card
 
 CARDS = sorted(CHECKPOINTS.glob("*.json"))
 MOST_BYTES = 25_000_000
@@ -27,8 +29,10 @@ def test_a_card_has_the_recipe_that_ships(path: Path) -> None:
     """As JSON writes it: tuples are lists there. A recipe that was changed means a checkpoint to be trained again."""
     card = read_card(path)
     recipe = read_recipe(RECIPES / f"{path.stem}.toml")
-    assert card.recipe == json.loads(json.dumps(recipe.as_table()))
-    assert (card.name, card.net, card.seed) == (recipe.name, recipe.net, recipe.seed)
-    assert (card.mean, card.std) == (recipe.mean, recipe.std)
+    assert card.run is not None
+    assert card.run.recipe == json.loads(json.dumps(recipe.as_table()))
+    assert (card.name, card.architecture, card.run.seed) == (recipe.name, f"net:{recipe.net}", recipe.seed)
+    assert (card.spec.mean, card.spec.std) == (recipe.mean, recipe.std)
     assert card.training == (recipe.loss.name if recipe.epochs else "random")
-    assert card.epsilon == (None if recipe.loss.name == "standard" else recipe.loss.epsilon)
+    attacked = recipe.loss.name != "standard"
+    assert card.threat == (Threat(recipe.loss.norm, recipe.loss.epsilon) if attacked else None)

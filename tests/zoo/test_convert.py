@@ -13,9 +13,10 @@ from safetensors import safe_open
 from scripted_server import Answer, Server
 from torch import nn
 
+from locality.errors import ArgumentError, DamagedFileError, ModelError, NeedsCodeError
 from locality.zoo.convert import convert
-from locality.zoo.entry import DamagedFileError, Entry, ModelError
 from locality.zoo.load import load_model
+from locality.zoo.model_card import ModelCard
 from locality.zoo.state_dict import read_tensors, weights_hash
 
 Write = Callable[..., Path]
@@ -38,8 +39,9 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_pickle_is_converted_once_it_is_trusted(write: Write, tmp_path: Path) -> None:
     net = nn.Linear(2, 3)
     path = write({"log": Record("x"), "model": net.state_dict()}, "old.pt")
-    with pytest.raises(ModelError, match=r"can run any program .* only if you trust"):
+    with pytest.raises(NeedsCodeError, match=r"can run any program .* only if you trust") as refused:
         convert(path)
+    assert "zoo_records.Record" in refused.value.code
     assert [file.name for file in tmp_path.iterdir()] == ["old.pt"]
     made = convert(path, trust_pickle=True)
     assert made == tmp_path / "old.pt.safetensors"
@@ -84,19 +86,19 @@ def test_a_package_that_is_missing_is_named(write: Write, monkeypatch: pytest.Mo
 
 def test_what_cannot_be_converted(write: Write, tmp_path: Path) -> None:
     path = write({"weight": torch.ones(1)})
-    with pytest.raises(ModelError, match=r"must end in .safetensors"):
+    with pytest.raises(ArgumentError, match=r"ends in .safetensors"):
         convert(path, tmp_path / "x.pth")
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(ModelError, match="truncated or damaged"):
         convert(path, trust_pickle=True)
     made = convert(write({"weight": torch.ones(1)}))
-    with pytest.raises(ModelError, match="another file"):
+    with pytest.raises(ArgumentError, match="another file"):
         convert(made, made)
     assert not list(tmp_path.glob("*.part"))
 
 
 def test_a_fetched_pickle_loads_once_it_is_converted(
-    toy: Entry, server: Server, cache: Path, small_net: nn.Module, write: Write
+    toy: ModelCard, server: Server, cache: Path, small_net: nn.Module, write: Write
 ) -> None:
     server.answers = [Answer(body=write({"log": Record("x"), "model": small_net.state_dict()}).read_bytes())]
     path = cache / "models/toy.pth"

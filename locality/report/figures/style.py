@@ -23,8 +23,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
 
 from locality.files import write_atomically
-from locality.report.aggregates import Kind, Measure, Model
+from locality.report.aggregates import Measure, Model
 from locality.report.tables.formats import one_line
+from locality.zoo.trainings import KindOrUnknown as Kind
 
 COLUMN_WIDTH, PAGE_WIDTH = 3.3, 6.8  # inches, of a paper
 Width = Literal["page", "column"]

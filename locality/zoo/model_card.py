@@ -1,0 +1,226 @@
+"""`ModelCard`: everything that is known about a model, in one record.
+
+The catalog is a table of cards. `locality train` writes one as `NAME.json` beside `NAME.safetensors`. A benchmark plans
+with one per model. This module does not import torch.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from locality.errors import ArgumentError, ModelError, Problem, unknown_choice
+from locality.files import write_atomically
+from locality.toml_settings import settings_from
+from locality.types import NORMS, ModelSpec, Threat
+from locality.zoo.trainings import TRAININGS, UNKNOWN, KindOrUnknown, kind_of, title_of
+
+BUILT_HERE = ("net:", "timm:", "torchvision:")  # architectures that a card may name: none of them runs the reader's code
+
+
+@dataclass(frozen=True)
+class Address:
+    """Weights to fetch. Without a published checksum, the first one seen is stored, and a different one refused later."""
+
+    url: str
+    file: str  # its name in the cache
+    checksum: str | None = None  # "sha256:" and at least its first 8 hexadecimal digits
+
+
+@dataclass(frozen=True)
+class Package:
+    """Weights inside a Python package. Its tensors have other names than the network's and are matched by their order."""
+
+    module: str
+    file: str
+    checksum: str
+
+
+@dataclass(frozen=True)
+class WeightFile:
+    """Weights in a file on this machine, such as those that ship with locality."""
+
+    path: str
+    checksum: str
+
+
+@dataclass(frozen=True)
+class Seed:
+    """No weights: the architecture's own initialisation with this seed."""
+
+    seed: int
+
+
+Weights = Address | Package | WeightFile | Seed
+
+
+@dataclass(frozen=True)
+class AttackedAccuracy:
+    """Share of images that are classified correctly under an attack."""
+
+    threat: Threat
+    attack: str  # "autoattack", "pgd10"
+    share: float
+
+    def __str__(self) -> str:
+        return f"{self.threat} {self.attack}"
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """How a model was trained with locality."""
+
+    data_hash: str  # of the manifest trained on
+    recipe: dict[str, Any] = field(hash=False)
+    seed: int
+    minutes: float
+    versions: dict[str, str] = field(hash=False)  # of Python and the packages used
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelCard:
+    """One model: what it expects of its images, where its weights are, how it was trained and how accurate it is.
+
+    `accuracy` maps a measurement to the share of correct images: "clean", a variant of the data ("swapped"), or an attack,
+    written as `accuracy_name` does it ("linf 4/255 autoattack"). A robust accuracy means nothing without its attack.
+    """
+
+    spec: ModelSpec  # its classes may be empty where `data` names them ("imagenet")
+    architecture: str  # "timm:NAME", "torchvision:NAME", "net:NAME" or "package.module:function"
+    options: dict[str, Any] = field(default_factory=dict, hash=False)  # of the architecture: depth, width
+    weights: Weights | None = None  # None: whatever the model was loaded with
+    parameters: int
+    data: str  # trained on: "imagenet", "cifar10", "shapes", "tiny-imagenet"
+    training: str = UNKNOWN  # an id of TRAININGS
+    threat: Threat | None = None  # trained against
+    accuracy: dict[str, float] = field(default_factory=dict, hash=False)
+    licence: str = ""
+    paper: str = ""
+    note: str = ""
+    run: TrainingRun | None = None
+
+    def __post_init__(self) -> None:
+        if self.training not in TRAININGS and self.training != UNKNOWN:
+            raise unknown_choice("training", self.training, [*TRAININGS, UNKNOWN])
+        for measurement, share in self.accuracy.items():
+            if not 0 <= share <= 1:
+                raise ArgumentError(f"accuracy.{measurement}", "a share between 0 and 1", share)
+        if not all(map(math.isfinite, self.spec.mean)) or not all(0 < deviation < math.inf for deviation in self.spec.std):
+            raise ArgumentError("spec", "finite means and positive standard deviations", (self.spec.mean, self.spec.std))
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def kind(self) -> KindOrUnknown:
+        """Standard, robust, certified, random or unknown."""
+        return kind_of(self.training)
+
+    @property
+    def trained(self) -> str:
+        """The training and its threat, as tables print them.
+
+        >>> from locality.zoo.catalog import find_card
+        >>> find_card("vit_b16_robust").trained, find_card("resnet50_l2_3").trained
+        ('AT ℓ∞ 4/255', 'AT ℓ2 3')
+        """
+        return f"{title_of(self.training)}{'' if self.threat is None else f' {self.threat}'}"
+
+    @property
+    def clean(self) -> float | None:
+        """Share of unperturbed images that are classified correctly."""
+        return self.accuracy.get("clean")
+
+    @property
+    def attacked(self) -> tuple[AttackedAccuracy, ...]:
+        """Every accuracy under attack."""
+        parsed = ((attack_in(measurement), share) for measurement, share in self.accuracy.items())
+        return tuple(AttackedAccuracy(*attack, share) for attack, share in parsed if attack is not None)
+
+    @property
+    def robust(self) -> AttackedAccuracy | None:
+        """The accuracy under the threat that the model was trained for, else the first one under attack."""
+        return next((one for one in self.attacked if one.threat == self.threat), next(iter(self.attacked), None))
+
+
+def accuracy_name(threat: Threat, attack: str) -> str:
+    """The key of an accuracy under attack.
+
+    >>> accuracy_name(Threat("linf", 4 / 255), "pgd10")
+    'linf 4/255 pgd10'
+    """
+    return f"{threat.norm} {threat.radius_text} {attack}"
+
+
+def attack_in(measurement: str) -> tuple[Threat, str] | None:
+    """The threat and the attack that a key of `accuracy` names, or None where it names none.
+
+    >>> attack_in("l2 0.5 pgd100"), attack_in("swapped")
+    ((Threat(norm='l2', radius=0.5), 'pgd100'), None)
+    """
+    norm, _, rest = measurement.partition(" ")
+    radius, _, attack = rest.partition(" ")
+    return (Threat.parse(f"{norm} {radius}"), attack) if norm in NORMS and attack else None
+
+
+def card_path(weights: Path) -> Path:
+    """Where the card of a file of weights is.
+
+    >>> card_path(Path("runs/mine.safetensors")).name
+    'mine.json'
+    """
+    return weights.with_suffix(".json")
+
+
+def write_card(card: ModelCard, path: Path) -> None:
+    """Write the card of a file of weights as JSON, atomically."""
+    if not isinstance(card.weights, WeightFile):
+        raise ArgumentError("card", "the card of a file of weights", card.weights)
+    table = {name: value for name, value in asdict(card).items() if value not in (None, "", {})}
+    # The file lies beside its card, wherever both are moved to; only its content is recorded.
+    table["weights"] = {"sha256": card.weights.checksum.removeprefix("sha256:")}
+    write_atomically(path, json.dumps(table, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_card(path: Path) -> ModelCard:
+    """The card at `path`, whose weights lie beside it; an error says all that is wrong with it."""
+    try:
+        table = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise _not_a_card(path, str(error) or type(error).__name__) from None
+    if not isinstance(table, dict):
+        raise _not_a_card(path, "it must hold one JSON object")
+    problems: list[Problem] = []
+    digest = _digest(table.pop("weights", None), problems)
+    weights = WeightFile(str(path.with_suffix(".safetensors")), f"sha256:{digest}")
+    try:
+        card = settings_from(ModelCard, table, "", problems)
+    except ValueError as error:  # of a value that has the right type, but makes no sense
+        raise _not_a_card(path, str(error)) from None
+    if card is not None and not card.architecture.startswith(BUILT_HERE):
+        expected = " or ".join(f"{start}NAME" for start in BUILT_HERE)
+        problems.append(Problem("architecture", f"must be {expected}, got {card.architecture!r}"))
+    if card is None or problems:
+        raise _not_a_card(path, "; ".join(map(str, problems)))
+    made: ModelCard = replace(card, weights=weights)
+    return made
+
+
+def _digest(value: object, problems: list[Problem]) -> str:
+    digest = value.get("sha256") if isinstance(value, dict) and set(value) == {"sha256"} else None
+    if isinstance(digest, str) and len(digest) == 64 and set(digest) <= set("0123456789abcdef"):
+        return digest
+    problems.append(Problem("weights", f"must be a table with the `sha256` of the weights, got {value!r}"))
+    return ""
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not a number")
+
+
+def _not_a_card(path: Path, reason: str) -> ModelError:
+    return ModelError(f"`{path}` is not a model card of this version ({reason}): train the model again, or pass --arch")
