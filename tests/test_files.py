@@ -1,5 +1,6 @@
 """What ships with locality is found in a checkout, in an editable install, and in a wheel without the source tree."""
 
+import os
 import subprocess
 import sys
 import sysconfig
@@ -49,21 +50,26 @@ def test_in_a_wheel_without_the_source_tree(clean_python: Path, tmp_path: Path) 
         "import locality, locality.files as s; print(locality.__file__); print(s.packaged_file('suites/README.md'));"
         "from locality import load_dataset; print(len(load_dataset('photos', max_box_share=None)))"
     )
-    done = subprocess.run([str(clean_python), "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = _without_checkout([str(clean_python), "-c", code], tmp_path)
     assert done.returncode == 0, done.stderr
     home, suite, photos = done.stdout.split()
     assert not Path(home).is_relative_to(ROOT)
     assert "shipped_files/suites" in suite
     assert photos == "8"
     command = [str(clean_python), "-m", "locality", "data", "check", "photos"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = _without_checkout(command, tmp_path)
     assert (done.returncode, done.stdout.strip()) == (0, "photos: 8 images, nothing wrong"), done.stderr
+
+
+def _without_checkout(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_the_wheel_has_types_and_licence_and_nothing_else_on_top(clean_python: Path) -> None:
     names = zipfile.ZipFile(next(clean_python.parents[2].glob("*.whl"))).namelist()
     assert {name.split("/")[0].split("-")[0] for name in names} == {"locality"}
-    assert "locality/py.typed" in names
+    assert {"locality/py.typed", "locality/__init__.pyi"} <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 

@@ -1,8 +1,10 @@
 """`import locality` and `locality --help` do not wait for torch."""
 
+import ast
 import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +15,7 @@ import locality
     "code",
     [
         "import locality",
-        "import locality; locality.Box, locality.DataError",
+        "import locality; locality.Box, locality.DataError, locality.Threat, locality.ModelCard",
         "import locality.cli",
         "import sys; sys.argv = ['locality', 'data', '--help']\nimport locality.cli\n"
         "try: locality.cli.main()\nexcept SystemExit: pass",
@@ -26,17 +28,23 @@ def test_torch_stays_out(code: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_every_public_name_is_where_it_is_said_to_be() -> None:
-    for name in locality.__all__:
-        assert getattr(locality, name) is not None
-    assert set(locality.__all__) <= set(dir(locality))
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        locality.nothing  # noqa: B018
+def test_every_public_name_is_where_the_stub_says() -> None:
+    stub = ast.parse(Path(locality.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    listed = {
+        alias.asname: f"locality.{node.module}"
+        for node in stub.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert set(locality.__all__) == set(listed)
+    assert set(dir(locality)) == set(listed)
+    for name, module in listed.items():
+        assert getattr(locality, name) is getattr(importlib.import_module(module), name)
+    assert locality.Threat("linf", 4 / 255).radius_text == "4/255"
 
 
-def test_the_names_for_type_checkers_are_the_same() -> None:
-    source = importlib.util.find_spec("locality").origin  # type: ignore[union-attr]
-    with open(str(source), encoding="utf-8") as file:
-        text = file.read()
-    for name, home in locality._HOMES.items():
-        assert f"from {home} import {name} as {name}\n" in text
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="No locality attribute nothing"):
+        locality.nothing  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(ImportError, match="cannot import name 'nothing'"):
+        exec("from locality import nothing")
