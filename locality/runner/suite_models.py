@@ -5,21 +5,22 @@ from __future__ import annotations
 import functools
 import re
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 from locality.results.schema import MODELS
 from locality.robustness.attack_cache import model_fingerprint
 from locality.runner.suite import card_of
 from locality.runner.suite_file import ModelChoice, Suite
-from locality.types import ModelSpec, Threat
+from locality.types import NORMS, ModelSpec, Threat
 from locality.zoo.catalog import model_cards
 from locality.zoo.load import load_model
 from locality.zoo.model_card import ModelCard
 from locality.zoo.pixel_model import PixelModel
 from locality.zoo.state_dict import weights_hash
+from locality.zoo.trainings import TRAININGS, Kind
 
 # Where a catalogued name stops naming the architecture: resnet50_l2_3, tiny_resnet_robust8, vit_b16_robust.
-VARIANT = re.compile(r"_(?:robust|random|trades|l2|linf)")
+VARIANT = re.compile(rf"_(?:{'|'.join([*TRAININGS, *get_args(Kind), *NORMS])})(?![a-z])")
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,8 @@ def threat_of(choice: ModelChoice, known: Threat | None) -> Threat | None:
 def family_of(name: str) -> str:
     """The name without what says how the model was trained.
 
-    >>> family_of("resnet50_linf_4_transfer"), family_of("tiny_vit_robust"), family_of("vgg16")
-    ('resnet50', 'tiny_vit', 'vgg16')
+    >>> family_of("resnet50_linf_4_transfer"), family_of("tiny_vit_robust8"), family_of("my_attention")
+    ('resnet50', 'tiny_vit', 'my_attention')
     """
     return VARIANT.split(name, maxsplit=1)[0]
 

@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from locality.errors import ArgumentError, ModelError, Problem, unknown_choice
+from locality.errors import ArgumentError, ModelError, Problem
 from locality.files import write_atomically
 from locality.toml_settings import settings_from
 from locality.types import NORMS, ModelSpec, Threat
-from locality.zoo.trainings import TRAININGS, UNKNOWN, KindOrUnknown, kind_of, title_of
+from locality.zoo.trainings import UNKNOWN, KindOrUnknown, kind_of, title_of
 
 BUILT_HERE = ("net:", "timm:", "torchvision:")  # architectures that a card may name: none of them runs the reader's code
 
@@ -94,7 +94,7 @@ class ModelCard:
     weights: Weights | None = None  # None: whatever the model was loaded with
     parameters: int
     data: str  # trained on: "imagenet", "cifar10", "shapes", "tiny-imagenet"
-    training: str = UNKNOWN  # an id of TRAININGS
+    training: str = UNKNOWN  # an id of TRAININGS, or of a loss that was added to this installation
     threat: Threat | None = None  # trained against
     accuracy: dict[str, float] = field(default_factory=dict, hash=False)
     licence: str = ""
@@ -103,8 +103,6 @@ class ModelCard:
     run: TrainingRun | None = None
 
     def __post_init__(self) -> None:
-        if self.training not in TRAININGS and self.training != UNKNOWN:
-            raise unknown_choice("training", self.training, [*TRAININGS, UNKNOWN])
         for measurement, share in self.accuracy.items():
             if not 0 <= share <= 1:
                 raise ArgumentError(f"accuracy.{measurement}", "a share between 0 and 1", share)

@@ -75,8 +75,7 @@ def test_kinds(card: ModelCard) -> None:
     assert (card.kind, card.trained) == ("robust", "TRADES ℓ∞ 8/255")
     assert replace(card, training="certified").kind == "certified"
     assert replace(card, training="unknown", threat=None).trained == "unknown"
-    with pytest.raises(ArgumentError, match=r"`training` must be one of standard, .*did you mean 'trades'\?"):
-        replace(card, training="tradse")
+    assert replace(card, training="of_my_own").kind == "unknown"
 
 
 def test_a_card_can_be_hashed_and_sent_to_another_process(card: ModelCard) -> None:
@@ -95,7 +94,7 @@ def test_only_files_of_weights_have_a_card_file(card: ModelCard, tmp_path: Path)
         (lambda table: table.update(colour=1), "unknown key 'colour'"),
         (lambda table: table.update(parameters="many"), "`parameters` must be a whole number, got 'many'"),
         (lambda table: table.update(parameters=True), "`parameters` must be a whole number, got True"),
-        (lambda table: table.update(training="magic"), "`training` must be one of standard"),
+        (lambda table: table.update(training=None), "`training` must be a text, got None"),
         (lambda table: table["threat"].update(norm="l1"), "`threat.norm` must be one of"),
         (lambda table: table["threat"].update(radius=-1), "`epsilon` must be a positive distance"),
         (lambda table: table["spec"].update(classes="abc"), "`spec.classes` must be a list, got 'abc'"),
