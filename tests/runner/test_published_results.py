@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from report.made_up_results import small_results, write_results
 
-from locality.runner.store import read_results
+from locality.results.folder import read_results
 
 ROOT = Path(__file__).parents[2]
 OURS = ("shapes", "photos")  # the images that come with locality
