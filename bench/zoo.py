@@ -16,10 +16,9 @@ import pandas as pd
 from locality.progress import progress
 from locality.results.folder import read_results
 from locality.results.results import Results
-from locality.robustness.robust_accuracy_result import wilson_interval
 from locality.runner.run import run_suite
 from locality.runner.suite_file import read_suite
-from locality.statistics import summary
+from locality.statistics import summary, wilson_interval
 
 
 def share(name: str, values: pd.Series) -> dict[str, float]:

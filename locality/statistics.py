@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -183,6 +184,28 @@ def mean_interval(
         means[start:stop] = values[random.integers(0, count, (stop - start, count))].mean(axis=1)
     low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
     return float(low), float(high)
+
+
+def wilson_interval(successes: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """The Wilson score interval of a share: (p + z²/2n ± z√(p(1 − p)/n + z²/4n²)) / (1 + z²/n); `nan` without trials.
+
+    >>> low, high = wilson_interval(0, 10)
+    >>> round(low, 3), round(high, 3)
+    (0.0, 0.278)
+    """
+    if not 0 <= successes <= trials:
+        raise ValueError(f"`successes` must lie between 0 and `trials`, got {successes} of {trials}")
+    if trials == 0:
+        return math.nan, math.nan
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    share = successes / trials
+    centre = share + z * z / (2 * trials)
+    half = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
+    scale = 1 + z * z / trials
+    # At the ends the two terms are equal but for rounding.
+    low = 0.0 if successes == 0 else (centre - half) / scale
+    high = 1.0 if successes == trials else (centre + half) / scale
+    return low, high
 
 
 def signed_rank_p(change: Numbers) -> float:

@@ -21,6 +21,7 @@ from locality.statistics import (
     paired,
     signed_rank_p,
     summary,
+    wilson_interval,
 )
 
 NAN = math.nan
@@ -246,3 +247,16 @@ def test_neither_torch_nor_pandas_is_needed() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("successes", "trials"), [(0, 5), (5, 5), (1, 7), (431, 500), (0, 1), (999, 1000)])
+def test_the_interval_is_wilson_s(successes: int, trials: int) -> None:
+    for confidence in (0.95, 0.8):
+        expected = stats.binomtest(successes, trials).proportion_ci(confidence, method="wilson")
+        assert wilson_interval(successes, trials, confidence) == pytest.approx((expected.low, expected.high), abs=1e-9)
+
+
+def test_no_trials_and_too_many_successes() -> None:
+    assert all(math.isnan(end) for end in wilson_interval(0, 0))
+    with pytest.raises(ValueError, match="`successes` must lie between 0 and `trials`, got 3 of 2"):
+        wilson_interval(3, 2)

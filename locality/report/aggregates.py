@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from locality.results.results import Results
 from locality.results.schema import SCORES
-from locality.robustness.robust_accuracy_result import wilson_interval
-from locality.statistics import BLOCK, CONFIDENCE, RESAMPLES
+from locality.statistics import BLOCK, CONFIDENCE, RESAMPLES, wilson_interval
 from locality.zoo.trainings import KindOrUnknown as Kind
 from locality.zoo.trainings import kind_of, title_of
 

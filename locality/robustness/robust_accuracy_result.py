@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
 from locality.robustness.attack_batches import HELD
 from locality.robustness.pgd import Norm
+from locality.statistics import wilson_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,28 +106,6 @@ class RobustAccuracy:
             "warnings": list(self.warnings),
             "provenance": self.provenance,
         }
-
-
-def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
-    """The Wilson score interval of a share: (p + z²/2n ± z√(p(1 − p)/n + z²/4n²)) / (1 + z²/n); `nan` without trials.
-
-    >>> low, high = wilson_interval(0, 10)
-    >>> round(low, 3), round(high, 3)
-    (0.0, 0.278)
-    """
-    if not 0 <= successes <= trials:
-        raise ValueError(f"`successes` must lie between 0 and `trials`, got {successes} of {trials}")
-    if trials == 0:
-        return math.nan, math.nan
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
-    share = successes / trials
-    centre = share + z * z / (2 * trials)
-    half = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
-    scale = 1 + z * z / trials
-    # At the ends the two terms are equal but for rounding.
-    low = 0.0 if successes == 0 else (centre - half) / scale
-    high = 1.0 if successes == trials else (centre + half) / scale
-    return low, high
 
 
 def _share(successes: int, trials: int) -> float:

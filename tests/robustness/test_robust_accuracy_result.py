@@ -1,27 +1,13 @@
 """Shares, their intervals, and the rows of a result."""
 
 import json
-import math
 from typing import Any
 
 import pytest
 import torch
-from scipy.stats import binomtest
 
-from locality.robustness.robust_accuracy_result import RobustAccuracy, wilson_interval
-
-
-@pytest.mark.parametrize(("successes", "trials"), [(0, 5), (5, 5), (1, 7), (431, 500), (0, 1), (999, 1000)])
-def test_the_interval_is_wilson_s(successes: int, trials: int) -> None:
-    for confidence in (0.95, 0.8):
-        expected = binomtest(successes, trials).proportion_ci(confidence, method="wilson")
-        assert wilson_interval(successes, trials, confidence) == pytest.approx((expected.low, expected.high), abs=1e-9)
-
-
-def test_no_trials_and_too_many_successes() -> None:
-    assert all(math.isnan(end) for end in wilson_interval(0, 0))
-    with pytest.raises(ValueError, match="`successes` must lie between 0 and `trials`, got 3 of 2"):
-        wilson_interval(3, 2)
+from locality.robustness.robust_accuracy_result import RobustAccuracy
+from locality.statistics import wilson_interval
 
 
 def result(**changes: Any) -> RobustAccuracy:
