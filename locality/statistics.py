@@ -208,6 +208,18 @@ def wilson_interval(successes: int, trials: int, confidence: float = CONFIDENCE)
     return low, high
 
 
+def share_summary(successes: int, trials: int) -> dict[str, float | None]:
+    """A share and its 95 % Wilson interval as JSON has them: None without trials.
+
+    >>> share_summary(5, 10)["mean"], share_summary(0, 0)["mean"]
+    (0.5, None)
+    """
+    if trials == 0:
+        return {"mean": None, "low": None, "high": None}
+    low, high = wilson_interval(successes, trials)
+    return {"mean": successes / trials, "low": low, "high": high}
+
+
 def signed_rank_p(change: Numbers) -> float:
     """Wilcoxon's two-sided p of differences; 1 where all are zero, because then nothing speaks for a change.
 

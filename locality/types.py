@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from locality.errors import ArgumentError, unknown_choice
+from locality.toml_settings import number_from
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Interpolation = Literal["bilinear", "bicubic"]
 Region = Literal["box", "object"]
+Channels = Literal["all", "sum"]  # every channel of a pixel is a feature, or the channels are added first
+TargetName = Literal["predicted", "label"]  # the class that is attributed
 Norm = Literal["l2", "linf"]
 NORMS: dict[Norm, str] = {"l2": "ℓ2", "linf": "ℓ∞"}  # name ↦ how it is printed
+ABSTAINED = -1  # the prediction of a model that declines to decide: neither right nor wrong, and never attributed
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +65,9 @@ class Threat:
     def parse(cls, text: str) -> Threat:
         """The threat written as `linf 4/255` or `l2 0.75`."""
         norm, _, radius = text.partition(" ")
-        try:
-            number = float(Fraction(radius.strip()))
-        except (ValueError, ZeroDivisionError, OverflowError):
-            raise ArgumentError("threat", "a norm and a radius, such as linf 4/255", text) from None
+        number = number_from(radius)
+        if number is None:
+            raise ArgumentError("threat", "a norm and a radius, such as linf 4/255", text)
         return cls(norm, number)  # type: ignore[arg-type]
 
 
@@ -85,9 +87,9 @@ class Box:
     def __post_init__(self) -> None:
         corners = (self.x0, self.y0, self.x1, self.y1)
         if not all(math.isfinite(corner) for corner in corners):
-            raise ValueError(f"`Box` corners must be finite numbers, got {corners}")
+            raise ArgumentError("Box", "made of finite numbers", corners)
         if self.x1 <= self.x0 or self.y1 <= self.y0:
-            raise ValueError(f"`Box` needs x0 < x1 and y0 < y1, got {corners}: are the corners swapped?")
+            raise ArgumentError("Box", "made of corners with x0 < x1 and y0 < y1", corners, "are they swapped?")
 
     @property
     def width(self) -> float:
@@ -132,6 +134,9 @@ class Batch:
     boxes: tuple[tuple[Box, ...], ...]
     accepted: tuple[tuple[int, ...], ...]
 
+    def __len__(self) -> int:
+        return len(self.ids)
+
 
 @dataclass(frozen=True)
 class ModelSpec:
@@ -151,14 +156,12 @@ class ModelSpec:
 
     def __post_init__(self) -> None:
         if not isinstance(self.input_size, tuple) or len(self.input_size) != 2:
-            raise ValueError(f"`input_size` must be (height, width), got {self.input_size!r}")
+            raise ArgumentError("input_size", "(height, width)", self.input_size)
         if min(self.input_size) < 1 or self.resize < max(self.input_size):
-            raise ValueError(
-                f"`resize` must be at least the longer side of `input_size`, got {self.resize} and {self.input_size}: "
-                "the crop would leave the image"
-            )
-        if self.interpolation not in ("bilinear", "bicubic"):
-            raise ValueError(f"`interpolation` must be 'bilinear' or 'bicubic', got {self.interpolation!r}")
+            expected = f"at least the longer side of `input_size`, {self.input_size}"
+            raise ArgumentError("resize", expected, self.resize, "the crop would leave the image")
+        if self.interpolation not in get_args(Interpolation):
+            raise unknown_choice("interpolation", self.interpolation, get_args(Interpolation))
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,8 +10,9 @@ import locality
 PACKAGE = Path(locality.__file__).parent
 ORDER = [
     {"errors", "torchvision_shim"},
-    {"types", "progress"},
-    {"files", "statistics", "toml_settings", "imagenet_classes"},
+    {"progress", "toml_settings"},
+    {"types"},
+    {"files", "statistics", "imagenet_classes"},
     {"download"},
     {"model_calls", "perturbation"},
     {"data", "zoo"},

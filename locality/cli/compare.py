@@ -46,7 +46,7 @@ def compare(
         from locality.runner.verdict import verdict
 
         names = options.method_names(methods)
-        settings = Settings(tuple(names), search, target, seed=seed)  # type: ignore[arg-type]
+        settings = Settings(tuple(names), search, target, seed=seed)
         architectures = _architectures((first, second), arch or [], num_classes)
         models = [
             options.loaded_model(name, architecture, None if architecture is None else num_classes, device, download)

@@ -1,4 +1,4 @@
-"""Options that several commands share, and what stands behind them."""
+"""Options that several commands share, and the functions that turn them into models, data and folders."""
 
 from __future__ import annotations
 
@@ -8,38 +8,55 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from locality.errors import ArgumentError
+from locality.toml_settings import number_from
+from locality.types import Channels as ChannelsName
+from locality.types import Norm, TargetName
+
 if TYPE_CHECKING:
     from locality.data.dataset import ImageDataset
     from locality.types import ModelSpec
     from locality.zoo.pixel_model import PixelModel
 
-MODEL_HELP = "A name of `locality models`, timm:NAME, a checkpoint's path, package.module:function."
+MODEL_HELP = "A name listed by `locality models`, timm:NAME, the path of a checkpoint, or package.module:function."
 ModelName = Annotated[str, typer.Option(help=MODEL_HELP)]
 DataName = Annotated[
     str | None,
-    typer.Option(help="Images: shapes, photos, tiny-imagenet, imagenet:PATH, a manifest …; by default the model's own."),
+    typer.Option(
+        help="Images: shapes, photos, tiny-imagenet, imagenet:PATH, coco:PATH or a manifest (.csv). "
+        "By default the data set with the model's classes."
+    ),
 ]
-Boxes = Annotated[Path | None, typer.Option(help="imagenet: XML folder or LOC_val_solution.csv; coco: the instances JSON.")]
-Limit = Annotated[int | None, typer.Option(help="At most so many images, as even over the classes as there are.")]
-Methods = Annotated[str, typer.Option(help="Attribution methods, with commas: SM,IG,BSM,BIG,SmoothGrad,AGI,captum:NAME …")]
-SearchName = Annotated[str, typer.Option(help="Boundary search: fast, thorough, paper, autopgd, foolbox:NAME.")]
-Target = Annotated[str, typer.Option(help="The class attributed: predicted or label.")]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps …")]
-BatchSize = Annotated[int | None, typer.Option(help="Images handled together; it does not change the numbers.")]
-Seed = Annotated[int, typer.Option(help="Draws the choice of images and whatever is random.")]
-Arch = Annotated[str | None, typer.Option(help="The architecture of a checkpoint: timm:NAME, net:NAME, a model's name …")]
-NumClasses = Annotated[int | None, typer.Option(help="The number of classes of a checkpoint.")]
-Download = Annotated[bool, typer.Option("--download", help="Fetch weights that are not here.")]
+Boxes = Annotated[
+    Path | None,
+    typer.Option(help="Boxes of imagenet (XML folder or LOC_val_solution.csv) or coco (JSON of instances)."),
+]
+Limit = Annotated[int | None, typer.Option(help="Maximum number of images, balanced over the classes.")]
+Methods = Annotated[
+    str, typer.Option(help="Attribution methods, separated by commas: SM,IG,BSM,BIG,SmoothGrad,AGI,captum:NAME.")
+]
+SearchName = Annotated[str, typer.Option(help="Boundary search: fast, thorough, paper, autopgd or foolbox:NAME.")]
+Target = Annotated[TargetName, typer.Option(help="The class that is attributed.")]
+Channels = Annotated[
+    ChannelsName, typer.Option(help="all: every channel of a pixel is a feature; sum: channels are added first.")
+]
+NormName = Annotated[Norm, typer.Option(help="Norm of the perturbation.")]
+Device = Annotated[str | None, typer.Option(help="Device: cpu, cuda, cuda:1, mps. [default: cpu]")]
+BatchSize = Annotated[int | None, typer.Option(help="Images per batch; does not change the results.")]
+Seed = Annotated[int, typer.Option(help="Seed for the choice of images and for random numbers.")]
+Arch = Annotated[str | None, typer.Option(help="Architecture of a checkpoint: timm:NAME, net:NAME or the name of a model.")]
+NumClasses = Annotated[int | None, typer.Option(help="Number of classes of a checkpoint.")]
+Download = Annotated[bool, typer.Option("--download", help="Download weights that are missing.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
-# What evaluations use where no number is given: enough for intervals of a few hundredths, and minutes on a small machine.
+# Images of an evaluation without --limit: enough for intervals of a few hundredths, minutes of work on a small machine.
 DEFAULT_LIMIT = {"shapes": 200, "tiny-imagenet": 200}
 
 
 def loaded_model(
     name: str, arch: str | None = None, num_classes: int | None = None, device: str | None = None, download: bool = False
 ) -> PixelModel:
-    """The model behind the options, with a progress bar while it is fetched."""
+    """The model behind the options, with a progress bar while it is downloaded."""
     from locality.progress import progress
     from locality.zoo.load import load_model
 
@@ -50,31 +67,40 @@ def loaded_model(
 def loaded_data(
     name: str | None, spec: ModelSpec, limit: int | None = None, seed: int = 0, boxes: Path | None = None
 ) -> ImageDataset:
-    """The data behind the options, fitted to the model; without a name, that of the model's classes."""
+    """The data behind the options, fitted to the model; without a name, the data set with the model's classes."""
     from locality.data.dataset import load_dataset
     from locality.data.defaults import default_data
 
-    chosen = name or default_data(spec)
-    given: dict[str, Any] = {} if boxes is None else {"boxes": boxes}
-    most = DEFAULT_LIMIT.get(chosen.partition(":")[0]) if limit is None else limit
-    return load_dataset(chosen, limit=most, seed=seed, spec=spec, **given)
+    data_name = name or default_data(spec)
+    source_options: dict[str, Any] = {} if boxes is None else {"boxes": boxes}
+    most = DEFAULT_LIMIT.get(data_name.partition(":")[0]) if limit is None else limit
+    return load_dataset(data_name, limit=most, seed=seed, spec=spec, **source_options)
+
+
+def number(option: str, text: str, example: str) -> float:
+    """The number that `4/255` or `0.5` stands for.
+
+    >>> number("--eps", "1/4", "a distance")
+    0.25
+    """
+    value = number_from(text)
+    if value is None:
+        raise ArgumentError(option, example, text)
+    return value
 
 
 def check_folder(out: Path | None) -> None:
-    """Raise if `--out` cannot become a folder to write to: better said before the work than after it."""
+    """Raise if `--out` cannot become a folder to write to; called before the work, not after it."""
     if out is None:
         return
-    nearest = next(place for place in (out, *out.parents) if place.exists() or place.is_symlink())
+    nearest = next(path for path in (out, *out.parents) if path.exists() or path.is_symlink())
     if not nearest.is_dir():
-        raise ValueError(f"`--out` must be a folder, got `{out}`, but `{nearest}` is none: name another place")
-    try:  # what a folder allows is shown by doing it: root may do anything, but not in /proc
+        raise ArgumentError("--out", "a folder", str(out), f"`{nearest}` is not a folder")
+    try:  # permissions alone do not tell: root may write anywhere, but not in /proc
         with tempfile.TemporaryDirectory(prefix=".locality-", dir=nearest):
             pass
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise ValueError(
-            f"`--out` must be a folder that can be written, got `{out}` ({reason}): name another place"
-        ) from None
+        raise ArgumentError("--out", "a folder that can be written", str(out), error.strerror or str(error)) from None
 
 
 def check_file(out: Path | None) -> None:
@@ -82,7 +108,7 @@ def check_file(out: Path | None) -> None:
     if out is None:
         return
     if out.is_dir():
-        raise ValueError(f"`--out` must be a file to write, got the folder `{out}`: name a file in it")
+        raise ArgumentError("--out", "a file to write", str(out), "that is a folder")
     check_folder(out.parent)
 
 

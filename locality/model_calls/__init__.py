@@ -89,7 +89,7 @@ class Calls:
             try:
                 pieces.append(part(*(tensor[start : start + self.chunk] for tensor in tensors)))
             except (RuntimeError, MemoryError) as error:
-                if self.chunk == 1 or not _is_out_of_memory(error):
+                if self.chunk == 1 or not is_out_of_memory(error):
                     raise
                 self.chunk = max(1, self.chunk // 2)
                 continue
@@ -237,7 +237,8 @@ def _check_device(model: Model, images: Tensor) -> None:
         raise ValueError(f"`images` are on {images.device}, the model is on {where}: move one of them with .to()")
 
 
-def _is_out_of_memory(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out; torch has an exception of its own for that on accelerators only."""
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(
         words in str(error).lower() for words in OUT_OF_MEMORY
     )

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from locality.model_calls import OUT_OF_MEMORY, Calls
+from locality.errors import ArgumentError
+from locality.model_calls import Calls, is_out_of_memory
 from locality.model_calls.checks import check_images, check_target
+from locality.model_calls.decisions import correct
 from locality.perturbation import length
-from locality.robustness.autoattack import Threat, attacked
+from locality.robustness.autoattack import run_attack
+from locality.robustness.gradient_masking import Caveat
+from locality.types import Batch, Threat
 
 if TYPE_CHECKING:
     from locality.data.dataset import ImageDataset
 
-HELD = -1  # in place of the number of the attack that broke an image
-ROUNDING = 1e-5  # share of epsilon by which float32 may overstep the ball
+UNBROKEN = -1  # in place of the index of the attack that broke an image
+ROUNDING = 1e-5  # share of the radius by which float32 may overstep the ball
+
+Decide = Callable[[Tensor], Tensor]  # N×K logits ↦ N predictions, −1 where the model abstains
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
-    """Some images in a row, and the labels accepted for each; none where the model has no such class."""
+class AttackBatch:
+    """Consecutive images and the labels accepted for each; none where the model has no such class."""
 
     ids: tuple[str, ...]
     images: Tensor  # N×C×H×W
@@ -33,86 +39,103 @@ class Part:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a batch, as plain numbers that JSON can keep."""
+    """The result of a batch, as plain values that JSON can hold."""
 
     labels: tuple[int, ...]  # −1 where the model has no such class
-    predictions: tuple[int, ...]
+    predictions: tuple[int, ...]  # −1 where the model abstains
     clean: tuple[bool, ...]
-    broken_by: tuple[int, ...]  # a place in the attacks, −1 where none broke it
-    notes: tuple[str, ...]
+    broken_by: tuple[int, ...]  # an index of the attacks, −1 where none broke it
+    caveats: tuple[Caveat, ...]
 
     @staticmethod
     def from_json(stored: dict[str, Any] | None) -> Outcome | None:
-        """The outcome that was kept; None where something else stands there."""
-        if stored is None or not set(Outcome.__dataclass_fields__) <= set(stored):
+        """The stored outcome; None if there is none or it has another form."""
+        if stored is None or not {field.name for field in fields(Outcome)} <= set(stored):
             return None
-        return Outcome(*(tuple(stored[name]) for name in Outcome.__dataclass_fields__))
+        return Outcome(
+            labels=tuple(stored["labels"]),
+            predictions=tuple(stored["predictions"]),
+            clean=tuple(stored["clean"]),
+            broken_by=tuple(stored["broken_by"]),
+            caveats=tuple(Caveat(**caveat) for caveat in stored["caveats"]),
+        )
 
 
-def parts(images: Tensor | ImageDataset, labels: Tensor | None, size: int, device: torch.device) -> Iterator[Part]:
-    """The images, `size` at a time, on `device`; those of a data set are read as they are needed."""
+def batches(
+    images: Tensor | Batch | ImageDataset, labels: Tensor | None, size: int, device: torch.device
+) -> Iterator[AttackBatch]:
+    """The images, `size` at a time, on `device`; those of a data set are read when they are needed."""
     for start in range(0, len(images), size):
-        places = range(start, min(start + size, len(images)))
+        rows = slice(start, min(start + size, len(images)))
         if isinstance(images, Tensor):
             assert labels is not None
-            ids = tuple(str(place) for place in places)
-            accepted: tuple[tuple[int, ...], ...] = tuple(_accepted(int(label)) for label in labels[start : start + size])
-            pixels = images[start : start + size]
+            ids = tuple(str(index) for index in range(rows.start, rows.stop))
+            accepted: tuple[tuple[int, ...], ...] = tuple(_accepted(int(label)) for label in labels[rows])
+            pixels = images[rows]
+        elif isinstance(images, Batch):
+            ids, pixels, accepted = images.ids[rows], images.images[rows], images.accepted[rows]
         else:
-            batch = images.batch(places)
+            batch = images.batch(range(rows.start, rows.stop))
             ids, pixels, accepted = batch.ids, batch.images, batch.accepted
         check_images(pixels)
-        yield Part(ids, pixels.detach().to(device, torch.float32, copy=True).clamp_(0, 1), accepted)
+        yield AttackBatch(ids, pixels.detach().to(device, torch.float32, copy=True).clamp_(0, 1), accepted)
 
 
-def attack_part(calls: Calls, part: Part, predictions: Tensor, attacks: tuple[str, ...], threat: Threat) -> Outcome:
-    """The outcome of one attack after the other, each on the images that those before it left.
+def attack_batch(
+    calls: Calls,
+    batch: AttackBatch,
+    predictions: Tensor,
+    attacks: tuple[str, ...],
+    threat: Threat,
+    seed: int,
+    decide: Decide,
+) -> Outcome:
+    """Run the attacks one after the other, each on the images that those before it did not break.
 
-    Attacks push away from the predicted class. An image of several accepted labels is broken once its prediction leaves them
-    all. A success counts only if the point lies in the ball and the model, asked once more, still agrees.
+    Attacks push away from the predicted class. An image with several accepted labels is broken once its prediction is none
+    of them. A success counts only if the point lies in the ball and a second evaluation of the model confirms it.
     """
-    clean = correct(predictions, part.accepted)
-    broken_by = torch.full_like(predictions, HELD)
+    clean = correct(predictions, batch.accepted)
+    broken_by = torch.full_like(predictions, UNBROKEN)
     left = clean.nonzero()[:, 0]
-    notes: dict[str, None] = {}
-    for number, name in enumerate(attacks):
+    caveats: dict[Caveat, None] = {}
+    for index, name in enumerate(attacks):
         if len(left) == 0:
             break
-        images = part.images[left]
-        accepted = tuple(part.accepted[place] for place in left.tolist())
+        images = batch.images[left]
+        accepted = tuple(batch.accepted[row] for row in left.tolist())
         try:
-            points = attacked(
+            points = run_attack(
                 calls,
                 name,
                 images,
                 predictions[left],
                 threat,
-                lambda sentence: notes.update({sentence: None}),
-                functools.partial(correct, accepted=accepted),
+                seed=seed,
+                on_caveat=lambda caveat: caveats.update({caveat: None}),
+                unbroken=functools.partial(correct, accepted=accepted),
             )
         except (RuntimeError, MemoryError) as error:
-            if not any(words in str(error).lower() for words in OUT_OF_MEMORY):
+            if not is_out_of_memory(error):
                 raise
-            raise ValueError(f"`batch_size` must fit into memory, got {len(part.images)}: pass a smaller one") from error
-        fooled = ~correct(calls.logits(points).argmax(dim=1), accepted) & _allowed(points, images, threat)
-        broken_by[left[fooled]] = number
-        left = left[~fooled]
-    labels = tuple(labels[0] if labels else -1 for labels in part.accepted)
-    given, held, number_of = (tuple(values.tolist()) for values in (predictions, clean, broken_by))
-    return Outcome(labels, given, held, number_of, tuple(notes))
+            raise ArgumentError("batch_size", "small enough for memory", len(batch.images), "pass a smaller one") from error
+        broken = ~correct(decide(calls.logits(points)), accepted) & _allowed(points, images, threat)
+        broken_by[left[broken]] = index
+        left = left[~broken]
+    return Outcome(
+        labels=tuple(labels[0] if labels else -1 for labels in batch.accepted),
+        predictions=tuple(predictions.tolist()),
+        clean=tuple(clean.tolist()),
+        broken_by=tuple(broken_by.tolist()),
+        caveats=tuple(caveats),
+    )
 
 
-def predicted(calls: Calls, part: Part) -> Tensor:
-    """N int64; raises where a label is not one of the model's classes."""
-    logits = calls.logits(part.images)
-    check_target(torch.tensor([label for labels in part.accepted for label in labels], dtype=torch.int64), logits.shape[1])
-    return logits.argmax(dim=1)
-
-
-def correct(predictions: Tensor, accepted: tuple[tuple[int, ...], ...]) -> Tensor:
-    """N bool: the prediction is one of the accepted labels."""
-    found = [value in labels for value, labels in zip(predictions.tolist(), accepted, strict=True)]
-    return torch.tensor(found, dtype=torch.bool, device=predictions.device)
+def clean_predictions(calls: Calls, batch: AttackBatch, decide: Decide) -> Tensor:
+    """N int64, −1 where the model abstains; raises if a label is not one of the model's classes."""
+    logits = calls.logits(batch.images)
+    check_target(torch.tensor([label for labels in batch.accepted for label in labels], dtype=torch.int64), logits.shape[1])
+    return decide(logits)
 
 
 def _accepted(label: int) -> tuple[int, ...]:
@@ -120,6 +143,6 @@ def _accepted(label: int) -> tuple[int, ...]:
 
 
 def _allowed(points: Tensor, images: Tensor, threat: Threat) -> Tensor:
-    """N bool: within the ball, but for rounding, and within [0, 1]."""
-    near = length(points - images, threat.norm) <= threat.epsilon * (1 + ROUNDING) + 1e-7
+    """N bool: within the ball, up to rounding, and within [0, 1]."""
+    near = length(points - images, threat.norm) <= threat.radius * (1 + ROUNDING) + 1e-7
     return near & ((points >= 0) & (points <= 1)).flatten(1).all(dim=1)

@@ -1,6 +1,6 @@
-"""Results of finished batches as small JSON files, each under a name made of everything its content depends on.
+"""Results of finished batches as small JSON files, each named by a hash of everything its content depends on.
 
-A killed run therefore resumes by looking names up, and a run with another setting, model or image looks up other names.
+An interrupted run resumes by looking up names; a run with another setting, model or image looks up other names.
 """
 
 from __future__ import annotations
@@ -8,8 +8,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,12 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from locality.errors import ArgumentError
+from locality.files import write_atomically
+
 
 def model_fingerprint(model: nn.Module) -> str:
     """The sha256 of a model: every parameter and buffer, the layers' settings as printed, and the source of their methods.
 
-    The source is there because two classes of one name and the same weights may still compute different things. That of
-    torch's own classes goes without saying: its version is recorded.
+    The source is included because two classes with the same name and weights may compute different things. That of torch's
+    own classes is not: its version is recorded.
 
     >>> layer = nn.Linear(2, 2)
     >>> before = model_fingerprint(layer)
@@ -41,57 +42,49 @@ def model_fingerprint(model: nn.Module) -> str:
 
 
 def batch_name(settings: dict[str, Any], images: Tensor, accepted: Sequence[tuple[int, ...]]) -> str:
-    """The name of a batch's result: a hash of the settings, the pixels in their order, and the labels accepted for each."""
+    """The name of a batch's result: a hash of the settings, the pixels in order, and the labels accepted for each image."""
     digest = hashlib.sha256(json.dumps([settings, accepted], sort_keys=True).encode())
     digest.update(str(tuple(images.shape)).encode())
     digest.update(_bytes(images))
     return digest.hexdigest()[:32]
 
 
-class BatchStore:
-    """A folder of results by name; None as folder keeps nothing."""
+class AttackCache:
+    """A folder of results by name; without a folder nothing is stored."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
         if folder is not None:
             if folder.exists() and not folder.is_dir():
-                raise ValueError(f"`store` must be a folder for results, got the file {folder}")
+                raise ArgumentError("store", "a folder for results", str(folder), "that is a file")
             folder.mkdir(parents=True, exist_ok=True)
 
     def load(self, name: str) -> dict[str, Any] | None:
-        """The result of that name, or None where there is none or it cannot be read."""
+        """The result of that name; None if there is none or it cannot be read."""
         if self.folder is None:
             return None
         try:
-            found = json.loads((self.folder / f"{name}.json").read_text(encoding="utf-8"))
+            result = json.loads((self.folder / f"{name}.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        return found if isinstance(found, dict) else None
+        return result if isinstance(result, dict) else None
 
     def save(self, name: str, result: dict[str, Any]) -> None:
-        """Write a result; its file appears whole or not at all."""
-        if self.folder is None:
-            return
-        handle, unfinished = tempfile.mkstemp(dir=self.folder, prefix=f".{name}-", suffix=".part")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(result, file)
-            os.replace(unfinished, self.folder / f"{name}.json")
-        except BaseException:
-            Path(unfinished).unlink(missing_ok=True)
-            raise
+        """Write a result; its file appears complete or not at all."""
+        if self.folder is not None:
+            write_atomically(self.folder / f"{name}.json", json.dumps(result))
 
 
 def _source(kind: type) -> str:
-    """The source of a class's own methods, each found by its line: a search by name may find another class."""
+    """The source of a class's own methods, each looked up by its line: a search by name may return another class."""
     if kind.__module__.split(".")[0] in ("torch", "builtins"):
         return ""
     try:
         return "".join(inspect.getsource(method) for method in vars(kind).values() if inspect.isfunction(method))
     except (OSError, TypeError):
-        return ""  # written at a prompt
+        return ""  # typed at a prompt
 
 
 def _bytes(tensor: Tensor) -> bytes:
     flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return flat.view(torch.uint8).numpy().tobytes()  # as bytes: numpy has no bfloat16
+    return flat.view(torch.uint8).numpy().tobytes()  # numpy has no bfloat16

@@ -10,16 +10,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from locality.errors import ArgumentError, unknown_choice
 from locality.model_calls import Calls, Model, open_model
-from locality.model_calls.checks import UNIT, check_labels, check_target, working_copy
+from locality.model_calls.checks import check_labels, check_target, working_copy
 from locality.model_calls.randomness import image_seeds
 from locality.perturbation import margin, project, random_in_ball, steepest_direction
+from locality.types import Norm, Threat
 
-Norm = Literal["linf", "l2"]
 Loss = Literal["ce", "margin"]
 
 # Step over epsilon, as robust accuracies are published: 2/255 at 8/255 and 15/255 at 128/255 (Rice et al. 2020).
-STEP_SHARE: dict[str, float] = {"linf": 1 / 4, "l2": 15 / 128}
+RELATIVE_STEP_SIZE: dict[Norm, float] = {"linf": 1 / 4, "l2": 15 / 128}
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -52,52 +53,39 @@ def pgd(
     """Points within `epsilon` of the images that raise the loss (Madry et al. 2018): x ← P(x + step · direction(∇loss)).
 
     The direction is the gradient's sign (ℓ∞) or the gradient over its length (ℓ2); P projects onto the ball and onto [0, 1].
-    An image stops at its first iterate of another class; where there is none, its last iterate is given, which nobody has
-    looked at yet: ask the model. The random start is drawn from the image's own seed.
+    An image stops at its first iterate of another class. Otherwise its last iterate is returned, whose class has not been
+    evaluated. The random start depends on the image's pixels and the seed.
 
     >>> linear = lambda images: images.flatten(1) @ torch.tensor([[1.0, -1.0], [2.0, 0.0]])
     >>> pgd(linear, torch.full((1, 1, 1, 2), 0.5), torch.tensor([0]), epsilon=0.25, loss="margin").flatten().tolist()
     [0.25, 0.25]
     """
-    check_budget(epsilon, norm)
-    step_size = epsilon * STEP_SHARE[norm] if step_size is None else step_size
+    Threat(norm, epsilon)  # checks both
+    step_size = epsilon * RELATIVE_STEP_SIZE[norm] if step_size is None else step_size
     if loss not in LOSSES:
-        raise ValueError(f"`loss` must be one of {', '.join(LOSSES)}, got {loss!r}")
+        raise unknown_choice("loss", loss, LOSSES)
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-        raise ValueError(f"`steps` must be a whole number of gradient steps, got {steps!r}")
+        raise ArgumentError("steps", "a whole number of gradient steps", steps)
     if not (math.isfinite(step_size) and step_size > 0):
-        raise ValueError(f"`step_size` must be a positive length in pixels, got {step_size!r}")
-    pixels = working_copy(images, UNIT)
-    with open_model(model, pixels, chunk, UNIT) as calls:
+        raise ArgumentError("step_size", "a positive length in pixels", step_size)
+    pixels = working_copy(images)
+    with open_model(model, pixels, chunk) as calls:
         classes = check_labels(labels, len(pixels)).to(pixels.device)
         points = random_in_ball(pixels, image_seeds(pixels, seed), epsilon, norm) if random_start else pixels.clone()
         active = torch.arange(len(pixels), device=pixels.device)
         for _ in range(steps):
-            logits, gradient = calls.gradient(points[active], _checked(LOSSES[loss]), classes[active])
-            held = logits.argmax(dim=1) == classes[active]
-            active = active[held]
+            logits, gradient = calls.gradient(points[active], _with_checked_labels(LOSSES[loss]), classes[active])
+            unbroken = logits.argmax(dim=1) == classes[active]
+            active = active[unbroken]
             if len(active) == 0:
                 break
-            moved = points[active] + step_size * steepest_direction(gradient[held], norm)
+            moved = points[active] + step_size * steepest_direction(gradient[unbroken], norm)
             points[active] = project(moved, pixels[active], epsilon, norm)
         return points
 
 
-def check_budget(epsilon: float, norm: str) -> None:
-    """Raise unless `epsilon` is a distance in pixels that makes sense for `norm`."""
-    if norm not in STEP_SHARE:
-        raise ValueError(f"`norm` must be one of {', '.join(STEP_SHARE)}, got {norm!r}")
-    if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not (math.isfinite(epsilon) and epsilon > 0):
-        raise ValueError(f"`epsilon` must be a positive distance in pixels of [0, 1], such as 4/255, got {epsilon!r}")
-    if norm == "linf" and epsilon > 1:
-        raise ValueError(
-            f"`epsilon` must be at most 1 for linf, since pixels lie in [0, 1], got {epsilon:g}: did you mean "
-            f"{epsilon:g}/255?"
-        )
-
-
-def _checked(loss: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
-    """The loss after a look at the labels: `gather` would only say that an index is out of range."""
+def _with_checked_labels(loss: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+    """The loss after a check of the labels: `gather` would only say that an index is out of range."""
 
     def checked(logits: Tensor, labels: Tensor) -> Tensor:
         check_target(labels, logits.shape[1])

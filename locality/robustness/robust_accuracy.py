@@ -2,36 +2,152 @@
 
 from __future__ import annotations
 
-import copy
-import difflib
+import functools
 import itertools
+import json
 import warnings
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from locality import __version__
+from locality.errors import ArgumentError
+from locality.files import write_atomically
 from locality.model_calls import Calls, Model, open_model
 from locality.model_calls.checks import check_labels
-from locality.progress import Progress
-from locality.robustness.attack_batches import HELD, Outcome, attack_part, correct, parts, predicted
-from locality.robustness.attack_cache import BatchStore, batch_name, model_fingerprint
-from locality.robustness.autoattack import SUITES, Threat, attacks_of, check_sizes
-from locality.robustness.gradient_masking import PROBABILITIES, examine, square_sentence
-from locality.robustness.pgd import Norm, check_budget
-from locality.robustness.robust_accuracy_result import Attack, RobustAccuracy
+from locality.model_calls.decisions import correct, decisions
+from locality.model_calls.devices import on_device
+from locality.progress import Progress, no_progress
+from locality.robustness import Attack, check_request
+from locality.robustness.attack_batches import UNBROKEN, Outcome, attack_batch, batches, clean_predictions
+from locality.robustness.attack_cache import AttackCache, batch_name, model_fingerprint
+from locality.robustness.autoattack import attacks_of, check_sizes
+from locality.robustness.gradient_masking import Caveat, examine, square_caveat
+from locality.statistics import share_summary, wilson_interval
+from locality.types import ABSTAINED, Batch, Norm, Threat
+from locality.zoo.state_dict import weights_hash
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from locality.data.dataset import ImageDataset
+
+
+@dataclass(frozen=True, eq=False)
+class RobustAccuracy:
+    """Each image under attack; undefined, and not attacked, where the model has no such class (label −1)."""
+
+    ids: tuple[str, ...]
+    labels: Tensor  # N int64, −1 where the model has no such class
+    predictions: Tensor  # N int64, without attack; −1 where the model abstains
+    clean: Tensor  # N bool, classified correctly without attack
+    broken_by: Tensor  # N int64, an index of `attacks`, −1 where none broke it
+    attacks: tuple[str, ...]  # what `attack` ran, in this order
+    threat: Threat
+    attack: Attack
+    batch_size: int
+    seed: int
+    warnings: tuple[str, ...]  # reasons not to trust the number
+    provenance: dict[str, str]  # the model's hash, device, versions
+
+    @property
+    def robust(self) -> Tensor:
+        """N bool: classified correctly without attack and under every attack."""
+        return self.clean & (self.broken_by == UNBROKEN)
+
+    @property
+    def known(self) -> Tensor:
+        """N bool: the model has the image's class."""
+        return self.labels >= 0
+
+    @property
+    def abstained(self) -> Tensor:
+        """N bool: the model declines to decide, without attack."""
+        return self.predictions == ABSTAINED
+
+    @property
+    def undefined(self) -> int:
+        return int((~self.known).sum())
+
+    @property
+    def clean_accuracy(self) -> float:
+        """Accuracy without attack over the images of known classes; `nan` if there are none."""
+        return _mean(self.clean[self.known])
+
+    @property
+    def accuracy(self) -> float:
+        """ERA: accuracy under attack over the images of known classes; `nan` if there are none."""
+        return _mean(self.robust[self.known])
+
+    @property
+    def clean_interval(self) -> tuple[float, float]:
+        """The 95 % Wilson interval of the accuracy without attack."""
+        return wilson_interval(int(self.clean.sum()), int(self.known.sum()))
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % Wilson interval of ERA."""
+        return wilson_interval(int(self.robust.sum()), int(self.known.sum()))
+
+    @property
+    def broken(self) -> dict[str, int]:
+        """How many images each attack broke that those before it did not."""
+        return {name: int((self.broken_by == index).sum()) for index, name in enumerate(self.attacks)}
+
+    @property
+    def rows(self) -> pd.DataFrame:
+        """One row per image; `correct` and `robust` are missing where the model has no such class."""
+        import pandas as pd
+
+        known = self.known.numpy()
+        rows = pd.DataFrame({"image_id": self.ids, "label": self.labels.numpy(), "prediction": self.predictions.numpy()})
+        rows["abstained"] = self.abstained.numpy()
+        for name, values in (("correct", self.clean), ("robust", self.robust)):
+            rows[name] = pd.array(values.numpy(), dtype="boolean")
+            rows.loc[~known, name] = pd.NA
+        rows["broken_by"] = ["" if index == UNBROKEN else self.attacks[index] for index in self.broken_by.tolist()]
+        return rows
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The numbers and what they depend on, as JSON has them: an undefined share is None."""
+        return {
+            "n": len(self.ids),
+            "undefined": self.undefined,
+            "abstained": int(self.abstained.sum()),
+            "clean": share_summary(int(self.clean.sum()), int(self.known.sum())),
+            "robust": share_summary(int(self.robust.sum()), int(self.known.sum())),
+            "norm": self.threat.norm,
+            "epsilon": self.threat.radius,
+            "attack": self.attack,
+            "broken": self.broken,
+            "batch_size": self.batch_size,
+            "seed": self.seed,
+            "warnings": list(self.warnings),
+            "provenance": self.provenance,
+        }
+
+    def to_json(self, **more: Any) -> str:
+        """The summary, after `more`, as one JSON object."""
+        return json.dumps(more | self.summary, ensure_ascii=False, allow_nan=False)
+
+    def write(self, folder: Path, **more: Any) -> tuple[Path, ...]:
+        """Write robust.csv, robust.parquet and robust.json, each complete or not at all; returns their paths."""
+        folder.mkdir(parents=True, exist_ok=True)
+        rows, paths = self.rows, tuple(folder / f"robust.{ending}" for ending in ("csv", "parquet", "json"))
+        write_atomically(paths[0], lambda path: rows.to_csv(path, index=False))
+        write_atomically(paths[1], lambda path: rows.to_parquet(path, index=False))
+        write_atomically(paths[2], json.dumps(more | self.summary, ensure_ascii=False, indent=2, allow_nan=False) + "\n")
+        return paths
 
 
 def robust_accuracy(
     model: Model,
-    images: Tensor | ImageDataset,
+    images: Tensor | Batch | ImageDataset,
     labels: Tensor | None = None,
     norm: Norm = "linf",
     epsilon: float = 4 / 255,
@@ -40,18 +156,19 @@ def robust_accuracy(
     seed: int = 0,
     device: torch.device | str | None = None,
     store: str | Path | None = None,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> RobustAccuracy:
     """Accuracy under attack within `epsilon` (ℓ∞ or ℓ2, in pixels of [0, 1]), image by image.
 
-    - `attack="paper"` is APGD-CE then APGD-DLR, one start each (chapter 4 of the thesis); "standard" the whole AutoAttack;
+    - `attack="paper"` is APGD-CE then APGD-DLR, one start each (chapter 4 of the thesis); "standard" is all of AutoAttack;
       "pgd20" and "cw20" are 20 steps of PGD on the cross-entropy and on the margin.
-    - Only images that are classified correctly are attacked, each attack on what those before it left. A point counts if it
-      lies in the ball and in [0, 1] and the model, asked once more, gives it a label that is not accepted.
-    - AutoAttack draws its random numbers for a whole batch, so there `batch_size` is a setting like the others. The PGDs
-      draw them for each image.
-    - `store` is a folder for finished batches: a run that was killed goes on where it stopped; any other model, image or
-      setting starts anew.
+    - Only images that are classified correctly are attacked, each attack on those that the attacks before it did not break.
+      A point counts if it lies in the ball and in [0, 1] and a second evaluation gives it a label that is not accepted. A
+      model that abstains under attack counts as broken.
+    - AutoAttack draws its random numbers for a whole batch, so its result depends on `batch_size`. The PGDs draw them per
+      image.
+    - `store` is a folder for finished batches: an interrupted run resumes there. Any other model, image or setting starts
+      from the beginning.
 
     >>> linear = nn.Sequential(nn.Flatten(), nn.Linear(2, 2, bias=False))
     >>> with torch.no_grad():
@@ -62,120 +179,98 @@ def robust_accuracy(
     ([True, True, False], [False, True, False])
     """
     check_request(norm, epsilon, attack, batch_size)
+    threat = Threat(norm, epsilon)
     _check_images(images, labels)
-    threat = Threat(norm, epsilon, seed)
-    model, place = _on_device(model, images, device)
+    given_device = images.device if isinstance(images, Tensor) else torch.device("cpu")
+    model, device = on_device(model, device, given_device)
     if store is not None and not isinstance(model, nn.Module):
         raise ValueError(
             f"`store` needs a model that can be hashed, an nn.Module, got {type(model).__name__}: wrap it in one"
         )
-    provenance = _provenance(model, place)
-    saved = BatchStore(None if store is None else Path(store))
-    sentences: dict[str, None] = {}
+    provenance = _provenance(model, device)
+    cache = AttackCache(None if store is None else Path(store))
+    decide = functools.partial(decisions, model)
+    caveats: dict[Caveat, None] = {}
 
-    def note(sentence: str) -> None:
-        if sentence not in sentences:
-            sentences[sentence] = None
-            if sentence != PROBABILITIES:  # `Calls` has warned of those
-                warnings.warn(sentence, stacklevel=3)
+    def add(caveat: Caveat) -> None:
+        if caveat not in caveats:
+            caveats[caveat] = None
+            if caveat.kind != "probabilities":  # `Calls` has warned of those
+                warnings.warn(caveat.text, stacklevel=3)
 
     ids: list[str] = []
     outcomes: list[Outcome] = []
     examined = False
-    waiting = parts(images, labels, batch_size, place)
+    waiting = batches(images, labels, batch_size, device)
     first = next(waiting)
     with open_model(model, first.images) as calls:
         attacks, difference = attacks_of(attack, calls.logits(first.images[:1]).shape[1])
         check_sizes(attacks, threat, first.images)
         if difference is not None:
-            note(difference)
-        settings = {**asdict(threat), "attack": attack, "attacks": attacks, "batch_size": batch_size, **provenance}
-        for part in itertools.chain([first], waiting):
-            name = batch_name(settings, part.images, part.accepted)
-            predictions = predicted(calls, part)
-            clean = correct(predictions, part.accepted)
+            add(difference)
+        settings: dict[str, Any] = {"norm": norm, "epsilon": epsilon, "seed": seed, "attack": attack, "attacks": attacks}
+        settings |= {"batch_size": batch_size, **provenance}
+        for batch in itertools.chain([first], waiting):
+            name = batch_name(settings, batch.images, batch.accepted)
+            predictions = clean_predictions(calls, batch, decide)
+            clean = correct(predictions, batch.accepted)
             if not examined and bool(clean.any()):
                 examined = True
-                for sentence in _examined(calls, part.images[clean], predictions[clean], threat, saved, name):
-                    note(sentence)
-            outcome = Outcome.from_json(saved.load(name))
-            # Predictions are compared too: functions that a model calls may change where its class and weights do not.
+                for caveat in _examined(calls, batch.images[clean], predictions[clean], threat, seed, cache, name):
+                    add(caveat)
+            outcome = Outcome.from_json(cache.load(name))
+            # Predictions are compared too: functions that a model calls may change while its class and weights do not.
             if outcome is None or list(outcome.predictions) != predictions.tolist():
-                outcome = attack_part(calls, part, predictions, attacks, threat)
-                saved.save(name, {"ids": part.ids, **asdict(outcome), "settings": settings})
-            for sentence in outcome.notes:
-                note(sentence)
+                outcome = attack_batch(calls, batch, predictions, attacks, threat, seed, decide)
+                cache.save(name, {"ids": batch.ids, **asdict(outcome), "settings": settings})
+            for caveat in outcome.caveats:
+                add(caveat)
             outcomes.append(outcome)
-            ids += part.ids
-            if progress is not None:
-                progress(len(ids), len(images))
+            ids += batch.ids
+            progress(len(ids), len(images))
     columns = {
-        name: torch.tensor([value for one in outcomes for value in getattr(one, name)])
+        name: torch.tensor([value for outcome in outcomes for value in getattr(outcome, name)])
         for name in ("labels", "predictions", "clean", "broken_by")
     }
     if "square" in attacks:
-        by_square = int((columns["broken_by"] == attacks.index("square")).sum())
-        if doubt := square_sentence(by_square, int((columns["labels"] >= 0).sum())):
-            note(doubt)
+        broken_by_square = int((columns["broken_by"] == attacks.index("square")).sum())
+        if doubt := square_caveat(broken_by_square, int((columns["labels"] >= 0).sum())):
+            add(doubt)
     return RobustAccuracy(
         ids=tuple(ids),
         **columns,
-        robust=columns["clean"] & (columns["broken_by"] == HELD),
         attacks=attacks,
-        norm=norm,
-        epsilon=epsilon,
+        threat=threat,
         attack=attack,
         batch_size=batch_size,
         seed=seed,
-        warnings=tuple(sentences),
-        provenance=provenance,
+        warnings=tuple(caveat.text for caveat in caveats),
+        provenance=provenance | _hashes(model, images),
     )
 
 
-def check_request(norm: str, epsilon: float, attack: str, batch_size: int) -> None:
-    """Raise where these settings make no sense; quick, before a model is loaded."""
-    check_budget(epsilon, norm)
-    if attack not in SUITES:
-        near = difflib.get_close_matches(attack, SUITES, n=1)
-        hint = f": did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"`attack` must be one of {', '.join(SUITES)}, got {attack!r}{hint}")
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        raise ValueError(f"`batch_size` must be a whole number of images, got {batch_size!r}")
-
-
 def _examined(
-    calls: Calls, images: Tensor, predictions: Tensor, threat: Threat, saved: BatchStore, name: str
-) -> tuple[str, ...]:
-    """What `examine` says, from the store where it is there."""
-    stored = saved.load(f"{name}-examination")
+    calls: Calls, images: Tensor, predictions: Tensor, threat: Threat, seed: int, cache: AttackCache, name: str
+) -> tuple[Caveat, ...]:
+    """What `examine` says, from the cache if it is there."""
+    stored = cache.load(f"{name}-examination")
     if stored is None:
-        stored = {"notes": examine(calls, images, predictions, threat)}
-        saved.save(f"{name}-examination", stored)
-    return tuple(stored["notes"])
+        stored = {"caveats": [asdict(caveat) for caveat in examine(calls, images, predictions, threat, seed)]}
+        cache.save(f"{name}-examination", stored)
+    return tuple(Caveat(**caveat) for caveat in stored["caveats"])
 
 
-def _check_images(images: Tensor | ImageDataset, labels: Tensor | None) -> None:
+def _check_images(images: Tensor | Batch | ImageDataset, labels: Tensor | None) -> None:
     if len(images) == 0:
-        raise ValueError("`images` must hold at least one image, got none")
+        raise ArgumentError("images", "at least one image", 0)
     if isinstance(images, Tensor):
         check_labels(labels, len(images))
     elif labels is not None:
-        raise ValueError("`labels` are part of the data set: pass None, or a tensor of images")
-
-
-def _on_device(model: Model, images: Tensor | ImageDataset, device: torch.device | str | None) -> tuple[Model, torch.device]:
-    """The model on `device`, a copy where it is on another; without a device, where the model is."""
-    tensors = [*model.parameters(), *model.buffers()] if isinstance(model, nn.Module) else []
-    given = images.device if isinstance(images, Tensor) else torch.device("cpu")
-    there = tensors[0].device if tensors else given
-    place = there if device is None else torch.empty(0, device=device).device  # "cuda" becomes "cuda:0"
-    if isinstance(model, nn.Module) and place != there:
-        model = copy.deepcopy(model).to(place)
-    return model, place
+        raise ValueError("`labels` are part of the data: pass labels only with a tensor of images")
 
 
 def _provenance(model: Model, device: torch.device) -> dict[str, str]:
-    """What a result depends on beside its settings."""
+    """What a result depends on besides its settings."""
     return {
         "model": model_fingerprint(model) if isinstance(model, nn.Module) else "",
         "device": device.type,
@@ -183,3 +278,14 @@ def _provenance(model: Model, device: torch.device) -> dict[str, str]:
         "torch": torch.__version__,
         "pyautoattack": version("pyautoattack"),
     }
+
+
+def _hashes(model: Model, images: Tensor | Batch | ImageDataset) -> dict[str, str]:
+    """Hashes of the weights and of a data set; the cache is not keyed by them, so that a run may add images."""
+    if isinstance(images, Tensor | Batch) or not isinstance(model, nn.Module):
+        return {}
+    return {"weights_sha256": weights_hash(model), "data_sha256": images.fingerprint()}
+
+
+def _mean(values: Tensor) -> float:
+    return int(values.sum()) / len(values) if len(values) else float("nan")

@@ -17,10 +17,10 @@ from locality.attribution import attribute_all, method
 from locality.boundary import SEARCHES, find_boundary
 from locality.data.dataset import ImageDataset, stack
 from locality.model_calls import model_device, open_model
+from locality.model_calls.decisions import correct
 from locality.progress import Progress
 from locality.progress import progress as progress_bar
 from locality.results.schema import ROWS
-from locality.robustness.attack_batches import correct
 from locality.scores.locality import map_scores
 from locality.scores.map_features import Channels
 from locality.types import Batch, Boundary, ModelSpec, PathMaps

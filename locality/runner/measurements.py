@@ -25,7 +25,6 @@ from locality.robustness.robust_accuracy import robust_accuracy
 from locality.runner.evaluate import Explained, Settings, explain, rows_of
 from locality.runner.plan import Part
 from locality.runner.suite_file import Suite, search_function
-from locality.runner.suite_images import some_images
 from locality.scores.faithfulness import faithfulness
 from locality.scores.layer_randomisation import REFERENCE, sanity_check
 from locality.scores.similarity import boundary_similarity
@@ -131,21 +130,18 @@ def _similarity(explained: Explained, name: str) -> pd.DataFrame:
 def robust_rows(subject: Subject, batch: Batch) -> Tables:
     """What an attack leaves of the accuracy. The batch is attacked as one: AutoAttack's random numbers depend on it."""
     attack = subject.suite.robust[subject.part.place]
-    # AutoAttack's accepted labels come from a data set; the images are read once more, which is nothing beside the attack.
-    ids = subject.data.manifest.images["id"].tolist()
-    places = {image_id: place for place, image_id in enumerate(ids)}
-    found = robust_accuracy(
+    rows = robust_accuracy(
         subject.model,
-        some_images(subject.data, [places[image_id] for image_id in batch.ids]),
+        batch,
         norm=attack.norm,
         epsilon=attack.epsilon,
         attack=attack.attack,
-        batch_size=len(batch.ids),
+        batch_size=len(batch),
         seed=subject.suite.seed,
-    ).table()
-    table = pd.DataFrame({"model": subject.name, "image_id": found["id"], "attack": attack.attack, "norm": attack.norm})
+    ).rows
+    table = pd.DataFrame({"model": subject.name, "image_id": rows["image_id"], "attack": attack.attack, "norm": attack.norm})
     table["epsilon"] = attack.epsilon
-    table["clean"], table["robust"] = found["correct"], found["robust"]
+    table["clean"], table["robust"] = rows["correct"], rows["robust"]
     return {"robust": table[list(ROBUST)]}
 
 

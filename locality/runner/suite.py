@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from locality.robustness.pgd import Norm
-from locality.robustness.robust_accuracy_result import Attack
+from locality.robustness import Attack
 from locality.runner.evaluate import METHODS, Settings
 from locality.scores.map_features import Channels
-from locality.types import Region
+from locality.types import Norm, Region
 from locality.zoo.load import known_card
 from locality.zoo.model_card import ModelCard
 from locality.zoo.trainings import UNKNOWN

@@ -16,7 +16,7 @@ from locality.boundary.foolbox_attacks import foolbox_search
 from locality.data.dataset import SOURCES
 from locality.errors import MissingWeightsError, Problem, unknown_choice
 from locality.files import PACKAGE, PACKAGED, packaged_file
-from locality.robustness.robust_accuracy import check_request
+from locality.robustness import check_request
 from locality.runner.evaluate import Settings
 from locality.runner.suite import DataChoice as DataChoice
 from locality.runner.suite import ModelChoice as ModelChoice

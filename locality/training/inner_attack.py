@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from locality.perturbation import project, steepest_direction
-from locality.robustness.pgd import Norm
+from locality.types import Norm
 
 
 def perturbed(

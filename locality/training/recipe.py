@@ -11,6 +11,9 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from locality.errors import ArgumentError
+from locality.types import Norm, Threat
+
 RECIPES = Path(__file__).parent / "recipes"
 
 
@@ -110,7 +113,6 @@ def read_recipe(path: str | Path) -> Recipe:
 
 def check_recipe(recipe: Recipe) -> None:
     """Raise if the recipe cannot be run as it is."""
-    from locality.robustness.pgd import check_budget
     from locality.training.losses import LOSSES, REGULARISERS
     from locality.zoo.nets import NETS
 
@@ -123,14 +125,14 @@ def check_recipe(recipe: Recipe) -> None:
     if not recipe.name or set(recipe.name) & set("/\\\0") or recipe.name.startswith("."):
         raise ValueError(f"`name` must be good for a file's name, got {recipe.name!r}")
     _check_numbers(recipe)
-    budgets = {"evaluate_epsilon": (recipe.evaluate_epsilon, "linf")}
+    budgets: dict[str, tuple[float, Norm]] = {"evaluate_epsilon": (recipe.evaluate_epsilon, "linf")}
     if recipe.loss.name != "standard":
         budgets["loss.epsilon"] = recipe.loss.epsilon, recipe.loss.norm
     for name, (epsilon, norm) in budgets.items():
         try:
-            check_budget(epsilon, norm)
-        except ValueError as error:
-            raise ValueError(str(error).replace("`epsilon`", f"`{name}`", 1)) from None
+            Threat(norm, epsilon)
+        except ArgumentError as error:
+            raise error.renamed(name) from None
 
 
 def check_shift(recipe: Recipe, height: int, width: int) -> None:

@@ -50,7 +50,7 @@ def test_a_file_in_place_of_the_folder_is_said_before_the_work(
     (tmp_path / "rows").write_text("mine", encoding="utf-8")
     result = CliRunner().invoke(app, ["eval", "--model", "shapes_cnn", "--out", f"{tmp_path / 'rows'}{inside}"])
     assert isinstance(result.exception, ValueError)
-    assert f"`{tmp_path / 'rows'}` is none: name another place" in str(result.exception)
+    assert f"`{tmp_path / 'rows'}` is not a folder" in str(result.exception)
     assert (tmp_path / "rows").read_text(encoding="utf-8") == "mine"
 
 

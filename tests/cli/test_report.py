@@ -25,5 +25,5 @@ def test_one_file_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert "<h1>made up</h1>" in text
     assert '"label":"circle"' in text
     assert done.stdout.startswith(f"{out} (")
-    with pytest.raises(ValueError, match=r"`--out` must be a file to write, got the folder"):
+    with pytest.raises(ValueError, match=r"`--out` must be a file to write, got .*: that is a folder"):
         CliRunner().invoke(app, [str(folder), "--out", str(tmp_path)], catch_exceptions=False)

@@ -25,7 +25,7 @@ from locality import ModelSpec, load_dataset
 from locality.data.sources.shapes import CLASSES
 
 def linear(num_classes=10):
-    # The nearest of ten class means, in 64 averages a channel: right about most of the images they are made of.
+    # The nearest of ten class means, of 64 averages per channel: right about most of the images they are made of.
     batch = load_dataset("shapes", limit=40, count=100).batch(range(40))
     model = nn.Sequential(nn.AvgPool2d(8), nn.Flatten(), nn.Linear(192, 10))
     with torch.no_grad():
@@ -76,6 +76,7 @@ def test_a_table_and_files_and_resuming(quick: CliRunner, tmp_path: Path) -> Non
     read = pd.read_csv(tmp_path / "out/robust.csv", keep_default_na=False)
     assert len(rows) == 40
     assert rows.astype(str).equals(read.astype(str))
+    assert rows.columns[0] == "image_id"
     batches = {path: path.stat().st_mtime_ns for path in (tmp_path / "out/batches").glob("*.json")}
     assert len([path for path in batches if "examination" not in path.name]) == 3
     again = quick.invoke(app, [*words, "--json"])
@@ -113,11 +114,9 @@ def test_mistakes_are_one_sentence_before_a_model_is_loaded(quick: CliRunner) ->
         (["--eps", "four"], "`--eps` must be a distance such as 4/255 or 0.5, got 'four'"),
         (["--eps", "4/0"], "`--eps` must be a distance"),
         (["--eps", "1/2/3"], "`--eps` must be a distance"),
-        (["--eps", "4"], "did you mean 4/255?"),
-        (["--eps", "-1/255"], "`epsilon` must be a positive distance"),
-        (["--eps", "nan"], "`epsilon` must be a positive distance"),
-        (["--norm", "l1"], "`norm` must be one of linf, l2, got 'l1'"),
-        (["--attack", "papper"], "did you mean 'paper'?"),
+        (["--eps", "4"], "`--eps` must be at most 1 for linf, since pixels lie in [0, 1], got 4.0: did you mean 4/255?"),
+        (["--eps", "-1/255"], "`--eps` must be a positive distance"),
+        (["--eps", "nan"], "`--eps` must be a distance"),
         (["--batch-size", "0"], "`batch_size` must be a whole number"),
     ]:
         done = quick.invoke(app, ["--model", "missing", *words])
@@ -125,7 +124,7 @@ def test_mistakes_are_one_sentence_before_a_model_is_loaded(quick: CliRunner) ->
         assert sentence in str(done.exception)
 
 
-def test_a_file_in_place_of_the_folder_is_said_before_the_work(quick: CliRunner, tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_folder_is_an_error_before_the_work(quick: CliRunner, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = quick.invoke(app, ["--model", "missing", "--out", str(tmp_path / "file")])
     assert isinstance(done.exception, ValueError), done.output
@@ -162,6 +161,6 @@ def test_classes_that_the_model_does_not_know(quick: CliRunner, monkeypatch: pyt
     monkeypatch.setattr("locality.cli.options.loaded_model", loaded)
     done = quick.invoke(app, ["--model", "x", "--data", "shapes", "--limit", "20", "--attack", "pgd20"])
     assert done.exit_code == 0, done.output
-    assert "10 images of classes that the model does not know are left out" in done.stdout
+    assert "left out: 10 images of classes that the model does not know" in done.stdout
     assert "of 10 " in done.stdout
     assert "10 of 20 images of shapes are of classes that other does not know" in done.stderr

@@ -23,7 +23,7 @@ from locality.report.aggregates import (
     uniform_scores,
     usual_budget,
 )
-from locality.robustness.robust_accuracy_result import Attack
+from locality.robustness import Attack
 from locality.scores.locality import map_scores
 from locality.statistics import summary
 

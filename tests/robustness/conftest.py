@@ -1,9 +1,9 @@
-"""AutoAttack in short: what tests of our side need, in a fifth of the time."""
+"""Short versions of AutoAttack's attacks, in a fifth of the time."""
 
 from collections.abc import Callable
 from typing import Any
 
-import pyautoattack.autoattack
+import pyautoattack.autoattack  # type: ignore[import-untyped]
 import pytest
 
 FEWER = {"APGDAttack": "n_iter", "APGDAttack_targeted": "n_iter", "FABAttack_PT": "n_iter", "SquareAttack": "n_queries"}
@@ -15,6 +15,6 @@ def shortened(kind: Callable[..., Any], setting: str) -> Callable[..., Any]:
 
 @pytest.fixture
 def short_attacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twenty steps in place of 100, or of 5,000; that the real numbers are AutoAttack's has its own test."""
+    """Twenty steps instead of 100 or 5,000; another test compares the real settings with AutoAttack's."""
     for name, setting in FEWER.items():
         monkeypatch.setattr(pyautoattack.autoattack, name, shortened(getattr(pyautoattack.autoattack, name), setting))

@@ -1,4 +1,4 @@
-"""Names that change with everything that matters, and files that are whole or not there."""
+"""Names that change with everything that matters, and files that are complete or absent."""
 
 import json
 import os
@@ -10,14 +10,16 @@ import torch
 from known_models import small_network
 from torch import Tensor, nn
 
-from locality.robustness.attack_cache import BatchStore, batch_name, model_fingerprint
+from locality.robustness.attack_cache import AttackCache, batch_name, model_fingerprint
 
 
 def test_the_fingerprint_sees_weights_buffers_settings_and_code() -> None:
     model: Any = small_network()
     first = model_fingerprint(model)
+    channels_last: Any = small_network()
+    channels_last.to(memory_format=torch.channels_last)
     assert model_fingerprint(small_network()) == first
-    assert model_fingerprint(small_network().to(memory_format=torch.channels_last)) == first
+    assert model_fingerprint(channels_last) == first
     seen = {first}
 
     def is_new(other: nn.Module) -> bool:
@@ -79,37 +81,37 @@ def test_a_batch_s_name_sees_settings_pixels_order_and_labels() -> None:
 
 
 def test_saved_is_loaded_and_damaged_is_not(tmp_path: Path) -> None:
-    store = BatchStore(tmp_path / "new" / "folder")
-    assert store.load("a") is None
-    store.save("a", {"numbers": [1, 2]})
-    assert store.load("a") == {"numbers": [1, 2]}
+    cache = AttackCache(tmp_path / "new" / "folder")
+    assert cache.load("a") is None
+    cache.save("a", {"numbers": [1, 2]})
+    assert cache.load("a") == {"numbers": [1, 2]}
     file = tmp_path / "new/folder/a.json"
     file.write_text(file.read_text()[:-3])
-    assert store.load("a") is None
+    assert cache.load("a") is None
     file.write_text("[1]")
-    assert store.load("a") is None
+    assert cache.load("a") is None
 
 
 def test_an_interrupted_save_leaves_nothing_and_keeps_the_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = BatchStore(tmp_path)
-    store.save("a", {"old": 1})
+    cache = AttackCache(tmp_path)
+    cache.save("a", {"old": 1})
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    for module, name in ((json, "dump"), (os, "replace")):
+    for module, name in ((json, "dumps"), (os, "fsync"), (os, "replace")):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, interrupted)
             with pytest.raises(KeyboardInterrupt):
-                store.save("a", {"new": 2})
-    assert store.load("a") == {"old": 1}
+                cache.save("a", {"new": 2})
+    assert cache.load("a") == {"old": 1}
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 
 
 def test_no_folder_keeps_nothing_and_a_file_is_no_folder(tmp_path: Path) -> None:
-    store = BatchStore(None)
-    store.save("a", {})
-    assert store.load("a") is None
+    cache = AttackCache(None)
+    cache.save("a", {})
+    assert cache.load("a") is None
     (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match="`store` must be a folder for results, got the file"):
-        BatchStore(tmp_path / "file")
+    with pytest.raises(ValueError, match=r"`store` must be a folder for results, got .*: that is a file"):
+        AttackCache(tmp_path / "file")

@@ -1,4 +1,4 @@
-"""Models that no attack can say much about, and those that are fine."""
+"""Models whose gradients mislead attacks, and models that are fine."""
 
 import pytest
 import torch
@@ -6,14 +6,13 @@ from known_models import linear_model, small_network
 from torch import Tensor, nn
 
 from locality.model_calls import Model, open_model
-from locality.robustness.autoattack import Threat
-from locality.robustness.gradient_masking import PROBABILITIES, examine, square_sentence
-from locality.robustness.pgd import Norm
+from locality.robustness.gradient_masking import PROBABILITIES, Caveat, examine, square_caveat
+from locality.types import Norm, Threat
 
 
-def examined(model: Model, images: Tensor, norm: Norm = "linf", epsilon: float = 8 / 255) -> tuple[str, ...]:
+def examined(model: Model, images: Tensor, norm: Norm = "linf", epsilon: float = 8 / 255) -> tuple[Caveat, ...]:
     with open_model(model, images) as calls:
-        return examine(calls, images, calls.logits(images).argmax(1), Threat(norm, epsilon, 0))
+        return examine(calls, images, calls.logits(images).argmax(1), Threat(norm, epsilon))
 
 
 @pytest.mark.parametrize(("norm", "epsilon"), [("linf", 4 / 255), ("linf", 0.1), ("l2", 0.5)])
@@ -30,8 +29,9 @@ def test_outputs_that_change() -> None:
         logits: Tensor = model(images)
         return logits + 0.01 * torch.randn(logits.shape)
 
-    (sentence,) = examined(noisy, torch.rand(4, 3, 8, 8))
-    assert sentence.startswith("the model's outputs change from call to call")
+    (caveat,) = examined(noisy, torch.rand(4, 3, 8, 8))
+    assert caveat.kind == "unsteady outputs"
+    assert caveat.text.startswith("the model's outputs change from call to call")
 
 
 @pytest.mark.filterwarnings("ignore:.*returns probabilities")
@@ -45,23 +45,26 @@ def test_zero_gradients() -> None:
     images = torch.rand(4, 3, 8, 8)
 
     def quantised(images: Tensor) -> Tensor:
-        return model((images * 8).round() / 8)
+        logits: Tensor = model((images * 8).round() / 8)
+        return logits
 
-    (sentence,) = examined(quantised, images)
-    assert sentence.startswith("the gradient of the cross-entropy is exactly zero at 4 of 4 images")
-    assert "cw20" not in sentence
+    (caveat,) = examined(quantised, images)
+    assert caveat.kind == "zero gradients"
+    assert caveat.text.startswith("the gradient of the cross-entropy is exactly zero at 4 of 4 images")
+    assert "cw20" not in caveat.text
 
     def saturated(images: Tensor) -> Tensor:
-        return model(images) * 1e5
+        logits: Tensor = model(images)
+        return logits * 1e5
 
-    (sentence,) = examined(saturated, images)
-    assert "is exactly zero at" in sentence
-    assert sentence.endswith("that of the margin is not: use cw20, paper or standard")
+    (caveat,) = examined(saturated, images)
+    assert "is exactly zero at" in caveat.text
+    assert caveat.text.endswith("that of the margin is not: use cw20, paper or standard")
 
 
 @pytest.mark.parametrize(("norm", "epsilon"), [("linf", 8 / 255), ("l2", 0.5)])
-def test_gradients_that_lead_nowhere(norm: Norm, epsilon: float) -> None:
-    """A fine ripple on the logits: steep everywhere, but over a step as long as an attack's it says nothing."""
+def test_blind_gradients(norm: Norm, epsilon: float) -> None:
+    """A fine ripple on the logits: steep everywhere, but without effect over a step as long as an attack's."""
     model = nn.Sequential(nn.Flatten(), nn.Linear(192, 5))
 
     def rippled(images: Tensor) -> Tensor:
@@ -69,13 +72,15 @@ def test_gradients_that_lead_nowhere(norm: Norm, epsilon: float) -> None:
         return logits + 0.003 * (2e5 * logits).sin() * torch.arange(5)
 
     images = torch.rand(24, 3, 8, 8, generator=torch.Generator().manual_seed(0))
-    (sentence,) = examined(rippled, images, norm, epsilon)
-    assert sentence.startswith("a step along the gradient is no better than a random one for")
+    (caveat,) = examined(rippled, images, norm, epsilon)
+    assert caveat.kind == "blind gradients"
+    assert caveat.text.startswith("a step along the gradient is no better than a random one for")
 
 
 def test_square_breaks_more() -> None:
-    assert square_sentence(0, 500) is None
-    assert square_sentence(1, 500) is None
-    sentence = square_sentence(2, 500)
-    assert sentence is not None
-    assert "broke 2 of 500 images" in sentence
+    assert square_caveat(0, 500) is None
+    assert square_caveat(1, 500) is None
+    caveat = square_caveat(2, 500)
+    assert caveat is not None
+    assert caveat.kind == "square"
+    assert "broke 2 of 500 images" in caveat.text

@@ -13,7 +13,8 @@ from locality.model_calls import open_model
 from locality.model_calls.randomness import image_seeds
 from locality.model_calls.third_party import load_foolbox
 from locality.perturbation import margin, project, random_in_ball
-from locality.robustness.pgd import Loss, Norm, pgd
+from locality.robustness.pgd import Loss, pgd
+from locality.types import Norm
 
 
 def crosses(model: Any, points: Tensor, labels: Tensor) -> list[bool]:
@@ -35,7 +36,7 @@ def test_l2_breaks_what_is_nearer_than_epsilon(loss: Loss) -> None:
 @pytest.mark.parametrize("loss", ["ce", "margin"])
 def test_linf_breaks_what_the_closed_form_says(loss: Loss) -> None:
     model, images, labels, _ = linear_model([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
-    weights = model[1].weight.detach()  # type: ignore[index,union-attr]
+    weights = model[1].weight.detach()  # type: ignore[index]
     reach = (weights[labels] - weights[(labels + 1) % 4]).abs().sum(1)
     limits = margin(model(images), labels).detach() / reach
     epsilon = float(limits.sort().values[2:4].mean())
@@ -47,7 +48,7 @@ def test_linf_breaks_what_the_closed_form_says(loss: Loss) -> None:
 def test_the_best_point_of_two_classes_is_a_corner() -> None:
     model, images, labels, _ = linear_model([0.5, 0.6], classes=2)
     points = pgd(model, images, labels, epsilon=0.01, steps=8)
-    weights = model[1].weight.detach()  # type: ignore[index,union-attr]
+    weights = model[1].weight.detach()  # type: ignore[index]
     corner = images - 0.01 * (weights[labels] - weights[1 - labels]).sign().view_as(images)
     assert torch.allclose(points, corner, atol=1e-7)
 
@@ -86,7 +87,7 @@ def test_it_walks_where_foolbox_walks(norm: Norm) -> None:
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
-def test_company_and_order_do_not_matter(norm: Norm) -> None:
+def test_batch_and_order_do_not_matter(norm: Norm) -> None:
     model = small_network().eval()
     images = torch.rand(5, 3, 8, 8)
     labels = model(images).argmax(1)
@@ -111,7 +112,7 @@ def test_the_random_start_is_uniform_in_the_ball() -> None:
         assert offset.mean(dim=0).abs().max() < 0.09
 
 
-def test_a_broken_image_asks_for_no_more_gradients() -> None:
+def test_a_broken_image_costs_no_more_gradients() -> None:
     model, images, labels, _ = linear_model([0.01, 0.9], classes=2)
     with open_model(model, images) as calls:
         pgd(calls, images[:1], labels[:1], epsilon=0.3, norm="l2", step_size=0.1, random_start=False)
@@ -123,13 +124,13 @@ def test_a_broken_image_asks_for_no_more_gradients() -> None:
 def test_nothing_of_the_caller_changes() -> None:
     model = small_network().train()
     images, labels = torch.rand(3, 3, 8, 8), torch.tensor([0, 1, 2])
-    before, states = images.clone(), (torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate())  # type: ignore[index,union-attr]
-    statistics = model[1].running_mean.clone()  # type: ignore[index,union-attr,operator]
+    before, states = images.clone(), (torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate())  # type: ignore[index]
+    statistics = model[1].running_mean.clone()  # type: ignore[index]
     pgd(model, images, labels, 0.1)
     assert torch.equal(images, before)
     assert model.training
-    assert model[1].training  # type: ignore[index,union-attr]
-    assert torch.equal(model[1].running_mean, statistics)  # type: ignore[index,union-attr,arg-type]
+    assert model[1].training  # type: ignore[index]
+    assert torch.equal(model[1].running_mean, statistics)  # type: ignore[index]
     assert all(parameter.grad is None for parameter in model.parameters())
     assert torch.equal(torch.get_rng_state(), states[0])
     assert (np.random.get_state()[1] == states[1]).all()  # type: ignore[index]
@@ -143,7 +144,7 @@ def test_nothing_of_the_caller_changes() -> None:
         ({"epsilon": float("nan")}, "`epsilon` must be a positive distance"),
         ({"epsilon": "4/255"}, "`epsilon` must be a positive distance"),
         ({"epsilon": 4}, r"did you mean 4/255\?"),
-        ({"norm": "l1"}, "`norm` must be one of linf, l2, got 'l1'"),
+        ({"norm": "l1"}, "`norm` must be one of l2, linf, got 'l1'"),
         ({"loss": "dlr"}, "`loss` must be one of ce, margin, got 'dlr'"),
         ({"steps": 0}, "`steps` must be a whole number"),
         ({"step_size": -1.0}, "`step_size` must be a positive length"),
@@ -154,6 +155,6 @@ def test_nothing_of_the_caller_changes() -> None:
     ],
 )
 def test_bad_input(options: dict[str, Any], sentence: str) -> None:
-    good = {"images": torch.rand(1, 3, 8, 8), "labels": torch.tensor([0]), "epsilon": 0.1}
+    good: dict[str, Any] = {"images": torch.rand(1, 3, 8, 8), "labels": torch.tensor([0]), "epsilon": 0.1}
     with pytest.raises(ValueError, match=sentence):
         pgd(small_network(), **(good | options))

@@ -1,4 +1,4 @@
-"""Robust accuracy against the closed form of linear models, with a store that is killed, damaged and misused."""
+"""Robust accuracy against the closed form of linear models; interrupted runs; a damaged or misused store."""
 
 import json
 import random
@@ -14,9 +14,10 @@ from torch import Tensor, nn
 
 from locality import load_dataset
 from locality.robustness import attack_batches
-from locality.robustness.autoattack import Threat
-from locality.robustness.robust_accuracy import robust_accuracy
-from locality.types import Batch
+from locality.robustness.autoattack import run_attack
+from locality.robustness.robust_accuracy import RobustAccuracy, robust_accuracy
+from locality.statistics import wilson_interval
+from locality.types import ABSTAINED, Batch, Threat
 
 
 @dataclass(frozen=True)
@@ -36,13 +37,14 @@ class Case:
 def case() -> Case:
     """Robust iff the margin to every class j exceeds ε‖w_y − w_j‖₁; no pixel is near 0 or 1."""
     generator = torch.Generator().manual_seed(6)
-    model = nn.Sequential(nn.Flatten(), nn.Linear(75, 5))
+    linear = nn.Linear(75, 5)
+    model = nn.Sequential(nn.Flatten(), linear)
     images = 0.3 + 0.4 * torch.rand(10, 3, 5, 5, generator=generator)
     with torch.no_grad():
-        model[1].weight.copy_(torch.randn(5, 75, generator=generator))
-        model[1].bias.copy_(-(images.flatten(1) @ model[1].weight.T).mean(0))
+        linear.weight.copy_(torch.randn(5, 75, generator=generator))
+        linear.bias.copy_(-(images.flatten(1) @ linear.weight.T).mean(0))
         logits = model(images)
-        weights = model[1].weight
+        weights = linear.weight
         labels = logits.argmax(1)
         margins = logits.gather(1, labels[:, None]) - logits
         reach = (weights[labels][:, None] - weights[None]).abs().sum(2)
@@ -59,7 +61,7 @@ def test_linf_follows_the_closed_form(case: Case, attack: Any, fallen: int) -> N
     assert result.accuracy == pytest.approx(1 - fallen / 10)
     assert sum(result.broken.values()) == fallen
     assert result.warnings == ()
-    assert (result.attack, result.epsilon, result.norm, result.batch_size, result.seed) == (attack, epsilon, "linf", 4, 0)
+    assert (result.attack, result.threat, result.batch_size, result.seed) == (attack, Threat("linf", epsilon), 4, 0)
 
 
 @pytest.mark.usefixtures("short_attacks")
@@ -86,13 +88,12 @@ def test_wrong_and_unknown_images_are_not_attacked(case: Case, monkeypatch: pyte
     labels[0] = (labels[0] + 1) % 5
     labels[1] = -1
     seen: list[int] = []
-    original = attack_batches.attacked
 
-    def counted(calls: Any, name: str, images: Tensor, *rest: Any) -> Tensor:
+    def counted(calls: Any, name: str, images: Tensor, *rest: Any, **options: Any) -> Tensor:
         seen.append(len(images))
-        return original(calls, name, images, *rest)
+        return run_attack(calls, name, images, *rest, **options)
 
-    monkeypatch.setattr(attack_batches, "attacked", counted)
+    monkeypatch.setattr(attack_batches, "run_attack", counted)
     result = robust_accuracy(case.model, case.images, labels, epsilon=1e-4, attack="pgd20")
     assert seen == [8]
     assert result.clean.tolist() == [False, False] + [True] * 8
@@ -107,7 +108,7 @@ def test_later_attacks_see_what_is_left(case: Case, monkeypatch: pytest.MonkeyPa
     others = torch.stack([case.images[(case.labels != label).nonzero()[0, 0]] for label in labels])  # of another class
     seen: list[tuple[str, int]] = []
 
-    def scripted(calls: Any, name: str, given: Tensor, *_: Any) -> Tensor:
+    def scripted(calls: Any, name: str, given: Tensor, *_: Any, **__: Any) -> Tensor:
         seen.append((name, len(given)))
         points = given.clone()
         if name == "apgd-ce":
@@ -116,7 +117,7 @@ def test_later_attacks_see_what_is_left(case: Case, monkeypatch: pytest.MonkeyPa
             points[0] = others[1] + 2.0  # not a pixel
         return points
 
-    monkeypatch.setattr(attack_batches, "attacked", scripted)
+    monkeypatch.setattr(attack_batches, "run_attack", scripted)
     far = float((others - images).abs().amax()) + 0.1
     result = robust_accuracy(case.model, images, labels, epsilon=min(far, 1.0))
     assert seen == [("apgd-ce", 4), ("apgd-dlr", 2)]
@@ -126,21 +127,12 @@ def test_later_attacks_see_what_is_left(case: Case, monkeypatch: pytest.MonkeyPa
     assert robust_accuracy(case.model, images, labels, epsilon=near).robust.all()
 
 
-class Several:
-    """A data set whose images accept several labels, or none."""
-
-    def __init__(self, case: Case, accepted: list[tuple[int, ...]]) -> None:
-        self.case, self.accepted = case, accepted
-
-    def __len__(self) -> int:
-        return len(self.accepted)
-
-    def batch(self, places: Any) -> Batch:
-        rows = list(places)
-        accepted = tuple(self.accepted[row] for row in rows)
-        labels = torch.tensor([labels[0] if labels else -1 for labels in accepted])
-        names = tuple(f"image {row}" for row in rows)
-        return Batch(names, self.case.images[rows], labels, torch.zeros(len(rows), 1, 5, 5), ((),) * len(rows), accepted)
+def batch_of(case: Case, accepted: list[tuple[int, ...]]) -> Batch:
+    """The first images, which accept several labels, or none."""
+    labels = torch.tensor([labels[0] if labels else -1 for labels in accepted])
+    ids = tuple(f"image {row}" for row in range(len(accepted)))
+    masks = torch.zeros(len(accepted), 1, 5, 5)
+    return Batch(ids, case.images[: len(accepted)], labels, masks, ((),) * len(accepted), tuple(accepted))
 
 
 def test_an_image_may_accept_several_labels(case: Case) -> None:
@@ -151,8 +143,7 @@ def test_an_image_may_accept_several_labels(case: Case) -> None:
         assert not single.robust.any()
         # Nothing leaves all five classes; and a prediction that is the second label accepted is correct.
         accepted: list[tuple[int, ...]] = [(0, 1, 2, 3, 4), ((own[1] + 1) % 5, own[1]), (), ((own[3] + 1) % 5,)]
-        data: Any = Several(case, accepted)
-        result = robust_accuracy(case.model, data, epsilon=epsilon, attack="cw20", batch_size=3)
+        result = robust_accuracy(case.model, batch_of(case, accepted), epsilon=epsilon, attack="cw20", batch_size=3)
     assert result.ids == ("image 0", "image 1", "image 2", "image 3")
     assert result.clean.tolist() == [True, True, False, False]
     assert result.robust.tolist()[0] is True
@@ -163,7 +154,7 @@ def test_an_image_may_accept_several_labels(case: Case) -> None:
 def test_a_data_set_and_its_tensors_give_the_same() -> None:
     data = load_dataset("shapes", limit=6, count=20)
     batch = data.batch(range(6))
-    model = nn.Sequential(nn.AvgPool2d(8), nn.Flatten(), nn.Linear(192, 10, bias=False))
+    model: Any = nn.Sequential(nn.AvgPool2d(8), nn.Flatten(), nn.Linear(192, 10, bias=False))
     with torch.no_grad():
         features = model[:2](batch.images)
         model[2].weight.zero_().index_add_(0, batch.labels, features - features.mean(0))  # right, or nearly so
@@ -180,7 +171,7 @@ def test_nothing_of_the_caller_changes() -> None:
     model: Any = small_network().train()
     images, labels = torch.rand(4, 3, 8, 8), torch.arange(4)
     copy = images.clone()
-    before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # type: ignore[index,union-attr]
+    before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # type: ignore[index]
     weights = {name: value.clone() for name, value in model.state_dict().items()}
     robust_accuracy(model, images, labels, epsilon=0.1)
     assert torch.equal(images, copy)
@@ -196,32 +187,31 @@ def test_nothing_of_the_caller_changes() -> None:
 def attacks_run(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of images of every attack that really ran."""
     seen: list[int] = []
-    original = attack_batches.attacked
 
-    def counted(calls: Any, name: str, images: Tensor, *rest: Any) -> Tensor:
+    def counted(calls: Any, name: str, images: Tensor, *rest: Any, **options: Any) -> Tensor:
         seen.append(len(images))
-        return original(calls, name, images, *rest)
+        return run_attack(calls, name, images, *rest, **options)
 
-    monkeypatch.setattr(attack_batches, "attacked", counted)
+    monkeypatch.setattr(attack_batches, "run_attack", counted)
     return seen
 
 
-def test_a_killed_run_goes_on_where_it_stopped(case: Case, tmp_path: Path, attacks_run: list[int]) -> None:
+def test_an_interrupted_run_resumes(case: Case, tmp_path: Path, attacks_run: list[int]) -> None:
     given: Any = {"epsilon": case.epsilon_breaking(5), "attack": "pgd20", "batch_size": 3}
     whole = robust_accuracy(case.model, case.images, case.labels, **given)
     assert attacks_run == [3, 3, 3, 1]
     attacks_run.clear()
 
-    def killed(done: int, total: int) -> None:
+    def killed(done: int, total: int | None) -> None:
         if done == 6:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         robust_accuracy(case.model, case.images, case.labels, store=tmp_path, progress=killed, **given)
     assert attacks_run == [3, 3]
-    done: list[tuple[int, int]] = []
+    done: list[tuple[int, int | None]] = []
     again = robust_accuracy(
-        case.model, case.images, case.labels, store=tmp_path, progress=lambda *numbers: done.append(numbers), **given
+        case.model, case.images, case.labels, store=tmp_path, progress=lambda *report: done.append(report), **given
     )
     assert attacks_run == [3, 3, 3, 1]
     assert done == [(3, 10), (6, 10), (9, 10), (10, 10)]
@@ -241,8 +231,8 @@ def test_a_killed_run_goes_on_where_it_stopped(case: Case, tmp_path: Path, attac
     assert attacks_run == [3, 2]
 
 
-def test_any_other_setting_starts_anew(case: Case, tmp_path: Path, attacks_run: list[int]) -> None:
-    other = nn.Sequential(nn.Flatten(), nn.Linear(75, 5))
+def test_any_other_setting_starts_from_the_beginning(case: Case, tmp_path: Path, attacks_run: list[int]) -> None:
+    other: Any = nn.Sequential(nn.Flatten(), nn.Linear(75, 5))
     other.load_state_dict(case.model.state_dict())
     with torch.no_grad():
         other[1].weight[0, 0] += 1e-6
@@ -302,7 +292,7 @@ def test_the_device_is_the_caller_s_choice(case: Case) -> None:
     assert doubled.clean.all()
 
 
-def test_doubts_are_kept_with_the_result_and_told_again(case: Case, tmp_path: Path) -> None:
+def test_caveats_are_stored_with_the_result_and_repeated(case: Case, tmp_path: Path) -> None:
     class Saturated(nn.Module):
         def forward(self, images: Tensor) -> Tensor:
             logits: Tensor = case.model(images)
@@ -321,7 +311,7 @@ def test_doubts_are_kept_with_the_result_and_told_again(case: Case, tmp_path: Pa
     assert result.warnings == ("the model returns probabilities, not logits: gradients vanish behind a softmax, remove it",)
 
 
-def test_two_classes_say_what_runs() -> None:
+def test_with_two_classes_a_warning_says_what_runs() -> None:
     model, images, labels, _ = linear_model([0.1, 0.3], classes=2)
     with pytest.warns(UserWarning, match="`attack` paper runs as apgd-ce: the DLR loss of paper needs more than 2 classes"):
         result = robust_accuracy(model, images, labels, "l2", 0.2)
@@ -329,24 +319,24 @@ def test_two_classes_say_what_runs() -> None:
     assert result.robust.tolist() == [False, True]
 
 
-def test_square_breaking_more_is_a_doubt(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_square_breaking_more_is_a_caveat(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     other = case.images[(case.labels != case.labels[0]).nonzero()[0, 0]]
 
-    def scripted(calls: Any, name: str, images: Tensor, labels: Tensor, threat: Threat, note: Any, holds: Any) -> Tensor:
+    def scripted(calls: Any, name: str, images: Tensor, *_: Any, **__: Any) -> Tensor:
         return other.expand_as(images) if name == "square" else images
 
-    monkeypatch.setattr(attack_batches, "attacked", scripted)
+    monkeypatch.setattr(attack_batches, "run_attack", scripted)
     with pytest.warns(UserWarning, match="the Square attack, which needs no gradients, broke 1 of 1 images"):
         result = robust_accuracy(case.model, case.images[:1], case.labels[:1], epsilon=1.0, attack="standard")
     assert result.broken["square"] == 1
 
 
 def test_too_large_a_batch_says_so(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: Any) -> Tensor:
+    def full(*_: Any, **__: Any) -> Tensor:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 byte")
 
-    monkeypatch.setattr(attack_batches, "attacked", full)
-    with pytest.raises(ValueError, match="`batch_size` must fit into memory, got 7: pass a smaller one"):
+    monkeypatch.setattr(attack_batches, "run_attack", full)
+    with pytest.raises(ValueError, match="`batch_size` must be small enough for memory, got 7: pass a smaller one"):
         robust_accuracy(case.model, case.images, case.labels, epsilon=1e-3, batch_size=7)
 
 
@@ -355,7 +345,7 @@ def test_too_large_a_batch_says_so(case: Case, monkeypatch: pytest.MonkeyPatch) 
     [
         ({"epsilon": -1.0}, "`epsilon` must be a positive distance"),
         ({"epsilon": 8}, r"did you mean 8/255\?"),
-        ({"norm": "l1"}, "`norm` must be one of linf, l2"),
+        ({"norm": "l1"}, "`norm` must be one of l2, linf"),
         (
             {"attack": "standart"},
             "`attack` must be one of paper, standard, pgd20, cw20, got 'standart': did you mean 'standard'",
@@ -374,6 +364,101 @@ def test_bad_input(case: Case, change: dict[str, Any], sentence: str) -> None:
     given: dict[str, Any] = {"model": case.model, "images": case.images, "labels": case.labels, "attack": "pgd20"}
     with pytest.raises(ValueError, match=sentence):
         robust_accuracy(**(given | change))
-    data: Any = Several(case, [(0,)])
-    with pytest.raises(ValueError, match="`labels` are part of the data set"):
-        robust_accuracy(case.model, data, case.labels)
+    with pytest.raises(ValueError, match="`labels` are part of the data"):
+        robust_accuracy(case.model, batch_of(case, [(0,)]), case.labels)
+
+
+# --- The result ---
+
+
+def result(**changes: Any) -> RobustAccuracy:
+    given: dict[str, Any] = {
+        "ids": ("a", "b", "c", "d"),
+        "labels": torch.tensor([0, 1, -1, 2]),
+        "predictions": torch.tensor([0, 1, 1, 0]),
+        "clean": torch.tensor([True, True, False, False]),
+        "broken_by": torch.tensor([-1, 1, -1, -1]),
+        "attacks": ("apgd-ce", "apgd-dlr"),
+        "threat": Threat("linf", 4 / 255),
+        "attack": "paper",
+        "batch_size": 32,
+        "seed": 0,
+        "warnings": (),
+        "provenance": {"torch": "2"},
+    }
+    return RobustAccuracy(**(given | changes))
+
+
+def test_unknown_classes_are_counted_and_left_out() -> None:
+    shares = result()
+    assert [shares.clean_accuracy, shares.accuracy] == pytest.approx([2 / 3, 1 / 3])
+    assert shares.undefined == 1
+    assert shares.interval == wilson_interval(1, 3)
+    assert shares.clean_interval == wilson_interval(2, 3)
+    assert shares.broken == {"apgd-ce": 0, "apgd-dlr": 1}
+
+
+def test_one_row_per_image() -> None:
+    rows = result().rows
+    columns = ["image_id", "label", "prediction", "abstained", "correct", "robust", "broken_by"]
+    assert rows.columns.tolist() == columns
+    assert rows["correct"].isna().tolist() == rows["robust"].isna().tolist() == [False, False, True, False]
+    assert rows["robust"].fillna(False).tolist() == [True, False, False, False]
+    assert rows["broken_by"].tolist() == ["", "apgd-dlr", "", ""]
+    assert not rows["abstained"].any()
+
+
+def test_the_summary_is_json_even_if_nothing_is_defined() -> None:
+    summary = json.loads(json.dumps(result().summary, allow_nan=False))
+    assert summary["n"] == 4
+    assert summary["robust"] == {"mean": 1 / 3, "low": wilson_interval(1, 3)[0], "high": wilson_interval(1, 3)[1]}
+    assert summary["clean"]["mean"] == 2 / 3
+    nothing = result(labels=torch.full((4,), -1), clean=torch.zeros(4) > 0).summary
+    assert json.loads(json.dumps(nothing, allow_nan=False))["robust"] == {"mean": None, "low": None, "high": None}
+    assert nothing["undefined"] == 4
+
+
+class Hesitant(nn.Module):
+    """Declines to decide where the margin is small."""
+
+    def __init__(self, model: nn.Module, margin: float) -> None:
+        super().__init__()
+        self.model, self.margin = model, margin
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.model(images)
+        return logits
+
+    def abstains(self, logits: Tensor) -> Tensor:
+        first, second = logits.topk(2).values.unbind(1)
+        return first - second < self.margin
+
+
+def test_abstentions_are_neither_right_nor_attacked(case: Case) -> None:
+    margins = case.model(case.images).topk(2).values.diff(dim=1).abs()[:, 0].detach()
+    order = margins.argsort()
+    threshold = float(margins[order[2:4]].mean())  # three abstain
+    result = robust_accuracy(Hesitant(case.model, threshold), case.images, case.labels, epsilon=1e-5, attack="pgd20")
+    assert sorted(result.abstained.nonzero()[:, 0].tolist()) == sorted(order[:3].tolist())
+    assert (result.predictions[order[:3]] == ABSTAINED).all()
+    assert result.summary["abstained"] == 3
+    assert result.clean_accuracy == result.accuracy == pytest.approx(0.7)
+    assert result.rows["abstained"].sum() == 3
+    # An attack that makes the model abstain has broken the image.
+    barely = float(margins[order[3]]) * 0.9999
+    epsilon = float(case.limits[order[3]]) * 0.5
+    attacked = robust_accuracy(Hesitant(case.model, barely), case.images, case.labels, epsilon=epsilon, attack="cw20")
+    plain = robust_accuracy(case.model, case.images, case.labels, epsilon=epsilon, attack="cw20")
+    assert attacked.clean[order[3]]
+    assert plain.robust[order[3]]
+    assert not attacked.robust[order[3]]
+
+
+def test_a_batch_is_attacked_like_its_tensors(case: Case) -> None:
+    batch = batch_of(case, [(label,) for label in case.labels.tolist()])
+    epsilon = case.epsilon_breaking(5)
+    one = robust_accuracy(case.model, batch, epsilon=epsilon, attack="pgd20", batch_size=4)
+    other = robust_accuracy(case.model, case.images, case.labels, epsilon=epsilon, attack="pgd20", batch_size=4)
+    assert one.ids == batch.ids
+    assert torch.equal(one.broken_by, other.broken_by)
+    assert 0 < one.accuracy < 1
