@@ -1,137 +1,87 @@
-"""Certified radii by randomised smoothing (Cohen et al. 2019): how far nothing can move the smoothed decision.
-
-Definition 13 of the thesis: F_σ(x) = argmax_c P[F(x + ε) = c], ε ~ N(0, σ²I).
-"""
+"""What is proved about decisions: a prediction per image, a radius within which it cannot change, and how sure that is."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+from locality.errors import ArgumentError
+from locality.types import ABSTAINED, Norm
 
-from locality.certified.smoothing import check_noise, draws
-from locality.model_calls import Calls, Model, open_model
-from locality.model_calls.checks import UNIT, Bounds, working_copy
-from locality.model_calls.randomness import image_seeds
-from locality.progress import Progress
+if TYPE_CHECKING:
+    from torch import Tensor
 
-ABSTAINED = -1
-
-
-def votes(
-    model: Model | Calls,
-    images: Tensor,
-    sigma: float = 0.25,
-    samples: int = 100,
-    *,
-    seed: int = 0,
-    bounds: Bounds = UNIT,
-    chunk: int | None = None,
-) -> Tensor:
-    """N×K: how many of the noisy copies of each image fall into each class; the argmax is Definition 13's F_σ.
-
-    >>> linear = lambda images: images.flatten(1)
-    >>> votes(linear, torch.tensor([[[[1.0, 0.0]]]]), sigma=0.1, samples=50).tolist()
-    [[50, 0]]
-    """
-    check_noise(sigma, samples=samples)
-    pixels = working_copy(images, bounds)
-    with open_model(model, pixels, chunk, bounds) as calls:
-        generators = [torch.Generator().manual_seed(number) for number in image_seeds(pixels, seed)]
-        return torch.cat(
-            [_votes(calls, image[None], sigma, samples, g) for image, g in zip(pixels, generators, strict=True)]
-        )
+RADII = (0.0, 0.25, 0.5, 0.75, 1.0)  # at which certified accuracy is stated, if nothing else is asked for
+NOTHING: Mapping[str, Tensor] = MappingProxyType({})
 
 
 @dataclass(frozen=True, eq=False)
 class Certificate:
-    """What is certain about the smoothed model: around image i, no offset shorter than radius[i] changes its class.
+    """At every point nearer than `radius[i]` to image i, the decision is `prediction[i]`.
 
-    Each statement is wrong with probability `alpha` at the most. Where the smoothed model abstains, `prediction` is −1 and
-    the radius 0.
+    The ball is open and not cut to [0, 1]. Each of the N statements is false with probability `failure_probability` at most,
+    which is 0 for a deterministic proof. Where the model abstains, nothing is stated: prediction −1, radius 0. Tensors are
+    on the CPU; radii are float64, because rounding to float32 may enlarge them.
+
+    >>> import torch
+    >>> numbers = torch.tensor([0.5, 0.0], dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
+    >>> certificate = Certificate(torch.tensor([3, ABSTAINED]), *numbers)
+    >>> certificate.holds(torch.tensor([3, 1]), radius=0.25).tolist(), certificate.abstained.tolist()
+    ([True, False], [False, True])
     """
 
-    prediction: Tensor  # N int64, −1 where it abstains
-    radius: Tensor  # N, ℓ2, in pixels of [0, 1]
-    probability: Tensor  # N, the lower bound on the probability of the class
-    sigma: float
-    n0: int
-    n: int
-    alpha: float
+    prediction: Tensor  # N int64, −1 where the model abstains
+    radius: Tensor  # N float64, in pixels of [0, 1]
+    failure_probability: Tensor  # N float64
+    norm: Norm = "l2"
+    details: Mapping[str, Tensor] = field(default_factory=lambda: NOTHING)  # name ↦ N: what else is known about each image
+
+    def __post_init__(self) -> None:
+        count = len(self.prediction)
+        for name, values in (
+            ("radius", self.radius),
+            ("failure_probability", self.failure_probability),
+            *self.details.items(),
+        ):
+            if values.shape != (count,):
+                raise ArgumentError(name, f"one number for each of the {count} predictions", tuple(values.shape))
+        if not bool((self.radius >= 0).all()):  # also false for nan
+            raise ArgumentError("radius", "0 or more", float(self.radius.min()))
+        if bool(self.radius[self.abstained].any()):
+            raise ArgumentError("radius", "0 where the model abstains", float(self.radius[self.abstained].max()))
 
     @property
     def abstained(self) -> Tensor:
-        """N bool."""
+        """N bool: the model declines to decide."""
         return self.prediction == ABSTAINED
 
+    def certifies(self, radius: float) -> Tensor:
+        """N bool: the decision, right or wrong, cannot change within a distance of `radius` or less."""
+        return ~self.abstained & (self.radius > radius)
+
     def holds(self, labels: Tensor, radius: float) -> Tensor:
-        """N bool: classified correctly, and certainly so within `radius`; their share is the certified accuracy."""
-        return (self.prediction == labels.to(self.prediction.device)) & ~self.abstained & (self.radius >= radius)
+        """N bool: the decision is right and cannot change within `radius`; their share is the certified accuracy."""
+        return (self.prediction == labels.to(self.prediction.device)) & self.certifies(radius)
+
+    @staticmethod
+    def cat(parts: Sequence[Certificate]) -> Certificate:
+        """The certificates of consecutive blocks of images as one."""
+        import torch
+
+        first = parts[0]
+        return Certificate(
+            prediction=torch.cat([part.prediction for part in parts]),
+            radius=torch.cat([part.radius for part in parts]),
+            failure_probability=torch.cat([part.failure_probability for part in parts]),
+            norm=first.norm,
+            details={name: torch.cat([part.details[name] for part in parts]) for name in first.details},
+        )
 
 
-def certify(
-    model: Model | Calls,
-    images: Tensor,
-    sigma: float = 0.25,
-    n0: int = 100,
-    n: int = 10_000,
-    alpha: float = 0.001,
-    *,
-    seed: int = 0,
-    bounds: Bounds = UNIT,
-    chunk: int | None = None,
-    progress: Progress | None = None,
-) -> Certificate:
-    """CERTIFY of Cohen et al. 2019: R = σ·Φ⁻¹(p̲), p̲ the Clopper–Pearson lower bound on P[F(x + ε) = c]; p̲ ≤ ½ abstains.
-
-    The class c is the most frequent of `n0` draws, p̲ comes from `n` others: the same draws for both would void the bound.
-    The guarantee is about the smoothed decision (`votes`) with infinitely many draws, not about `model`.
-
-    >>> certificate = certify(lambda images: 10 * images.flatten(1), torch.tensor([[[[0.9, 0.1]]]]), sigma=0.1, n=1000)
-    >>> certificate.prediction.item(), round(certificate.radius.item(), 3)  # at most σ·Φ⁻¹(0.001^(1/1000)), with 1000 draws
-    (0, 0.246)
-    """
-    check_noise(sigma, n0=n0, n=n)
-    if not sigma > 0:
-        raise ValueError(f"`sigma` must be positive to certify a radius, got {sigma!r}")
-    if not 0 < alpha < 1:
-        raise ValueError(f"`alpha` must be a probability of failure such as 0.001, got {alpha!r}")
-    predictions, bounds_below = [], []
-    pixels = working_copy(images, bounds)
-    with open_model(model, pixels, chunk, bounds) as calls:
-        for place, (image, number) in enumerate(zip(pixels, image_seeds(pixels, seed), strict=True)):
-            generator = torch.Generator().manual_seed(number)
-            chosen = int(_votes(calls, image[None], sigma, n0, generator).argmax())
-            count = int(_votes(calls, image[None], sigma, n, generator)[0, chosen])
-            predictions.append(chosen)
-            bounds_below.append(clopper_pearson_lower(count, n, alpha))
-            if progress is not None:
-                progress(place + 1, len(images))
-    below = torch.tensor(bounds_below, dtype=torch.float64)
-    certain = below > 0.5
-    radius = sigma * torch.special.ndtri(below.clamp(min=0.5))
-    prediction = torch.where(certain, torch.tensor(predictions), ABSTAINED)
-    where = images.device
-    return Certificate(prediction.to(where), radius.float().to(where), below.float().to(where), sigma, n0, n, alpha)
-
-
-def clopper_pearson_lower(successes: int, trials: int, alpha: float) -> float:
-    """The p that makes `successes` or more of `trials` just as likely as `alpha`: below the true one but with probability α.
-
-    >>> round(clopper_pearson_lower(10_000, 10_000, 0.001), 6)  # 0.001^(1/10,000)
-    0.999309
-    """
-    from scipy.stats import beta
-
-    return float(beta.ppf(alpha, successes, trials - successes + 1)) if successes else 0.0
-
-
-def _votes(calls: Calls, image: Tensor, sigma: float, samples: int, generator: torch.Generator) -> Tensor:
-    """1×K counts for one image; its generator goes on where it was."""
-    counts = torch.zeros(0, dtype=torch.int64, device=image.device)
-    for part in torch.zeros(samples, dtype=torch.int64).split(calls.chunk):
-        logits = calls.logits(image + sigma * draws([generator], part, image))
-        seen = logits.argmax(dim=1).bincount(minlength=logits.shape[1])
-        counts = seen if len(counts) == 0 else counts + seen
-    return counts[None]
+def check_radii(radii: Sequence[float]) -> None:
+    """Raise unless there is a radius and every one is 0 or more."""
+    wrong = [radius for radius in radii if not 0 <= radius < float("inf")]
+    if wrong or not radii:
+        raise ArgumentError("radii", "distances in pixels of [0, 1], 0 or more", list(radii))

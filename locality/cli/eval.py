@@ -34,9 +34,7 @@ def evaluate(
     device: options.Device = None,
     batch_size: options.BatchSize = None,
     seed: options.Seed = 0,
-    channels: Annotated[
-        str, typer.Option(help="all: every channel of a pixel counts; sum: channels are added first.")
-    ] = "all",
+    channels: options.Channels = "all",
     arch: options.Arch = None,
     num_classes: options.NumClasses = None,
     download: options.Download = False,
@@ -53,7 +51,7 @@ def evaluate(
         from locality.runner.summary import model_summary
 
         names = options.method_names(methods)
-        settings = Settings(tuple(names), search, target, channels, seed=seed)  # type: ignore[arg-type]
+        settings = Settings(tuple(names), search, target, channels, seed=seed)
         network = options.loaded_model(model, arch, num_classes, device, download)
         images = options.loaded_data(data, network.spec, limit, seed, boxes)
         rows = evaluated(

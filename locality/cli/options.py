@@ -41,7 +41,7 @@ Channels = Annotated[
     ChannelsName, typer.Option(help="all: every channel of a pixel is a feature; sum: channels are added first.")
 ]
 NormName = Annotated[Norm, typer.Option(help="Norm of the perturbation.")]
-Device = Annotated[str | None, typer.Option(help="Device: cpu, cuda, cuda:1, mps. [default: cpu]")]
+Device = Annotated[str | None, typer.Option(help="Device: cpu (default), cuda, cuda:1, mps.")]
 BatchSize = Annotated[int | None, typer.Option(help="Images per batch; does not change the results.")]
 Seed = Annotated[int, typer.Option(help="Seed for the choice of images and for random numbers.")]
 Arch = Annotated[str | None, typer.Option(help="Architecture of a checkpoint: timm:NAME, net:NAME or the name of a model.")]

@@ -1,4 +1,4 @@
-"""Warnings of commands: one line each on standard error, without the file and line that a programmer would want."""
+"""Warnings of commands: one line each on standard error, without file and line number."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from locality.cli.printing import say
 
 @contextmanager
 def warnings_as_lines() -> Iterator[None]:
-    """Inside it, each of our warnings is said once, as a line."""
+    """Print warnings as lines inside the block."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = lambda message, *_, **__: say(f"locality: warning: {message}", error=True)

@@ -1,6 +1,7 @@
 """`locality explain`: one picture of one image."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,11 +20,13 @@ app.command()(explain)
 
 def small_model() -> nn.Module:
     """What `package.module:function` names: a network on shapes."""
+    net: Any
     with torch.random.fork_rng():
         torch.manual_seed(0)
         net = nn.Sequential(nn.Conv2d(3, 4, 5, stride=4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 15 * 15, 10))
     net.spec = ModelSpec("small/model", (64, 64), 64, classes=load_dataset("shapes", count=10).classes)
-    return net
+    model: nn.Module = net
+    return model
 
 
 @pytest.fixture
@@ -57,12 +60,13 @@ def test_a_picture_and_the_same_in_words(photograph: Path, tmp_path: Path, monke
 
 def test_mistakes_are_named_before_a_model_is_loaded(photograph: Path, tmp_path: Path) -> None:
     (tmp_path / "folder.png").mkdir()
-    for words, problem in [
-        ([tmp_path / "nothing.png"], "which is missing"),
-        ([tmp_path], "which is a folder"),
-        ([photograph, "--out", tmp_path / "x.gif"], r"`--out` must end in \.png"),
+    cases: list[tuple[list[object], str]] = [
+        ([tmp_path / "nothing.png"], "that is missing"),
+        ([tmp_path], "that is a folder"),
+        ([photograph, "--out", tmp_path / "x.gif"], r"`--out` must be a file that ends in \.png"),
         ([photograph, "--out", "/proc/nowhere/x.png"], r"`--out` must be a folder that can be written, got '/proc/nowhere'"),
         ([photograph, "--out", tmp_path / "folder.png"], r"`--out` must be a file to write, got .*: that is a folder"),
-    ]:
+    ]
+    for words, problem in cases:
         with pytest.raises(ValueError, match=problem):
             run(*words, "--model", "no model of this name")

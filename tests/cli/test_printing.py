@@ -1,4 +1,4 @@
-"""Tables on terminals of any width: names and numbers stay whole, and what is left out is named."""
+"""Tables on terminals of any width: names and numbers stay whole, and hidden columns are named."""
 
 import io
 import re
@@ -47,7 +47,7 @@ def printed(monkeypatch: pytest.MonkeyPatch, width: int, *table: object, **optio
 
 
 @pytest.mark.parametrize(
-    ("width", "left_out"),
+    ("width", "hidden"),
     [
         (130, []),
         (122, []),  # titles over two lines
@@ -58,20 +58,20 @@ def printed(monkeypatch: pytest.MonkeyPatch, width: int, *table: object, **optio
         (40, HEADER[2:]),
     ],
 )
-def test_names_and_numbers_stay_whole_at_any_width(monkeypatch: pytest.MonkeyPatch, width: int, left_out: list[str]) -> None:
+def test_names_and_numbers_stay_whole_at_any_width(monkeypatch: pytest.MonkeyPatch, width: int, hidden: list[str]) -> None:
     lines = printed(monkeypatch, width, HEADER, ROWS, leave_out=FIRST)
     rows = [line for line in lines if line.startswith((" SM", " BIG"))]
     assert [line.split()[1] for line in rows] == ["0.257", "0.210"]
-    assert lines.index(rows[1]) == lines.index(rows[0]) + 1  # a line each
+    assert lines.index(rows[1]) == lines.index(rows[0]) + 1  # one line each
     assert max(map(len, lines[: lines.index(rows[1]) + 1])) <= width
     assert ("0.257 [0.240, 0.275]" if width > 120 else "0.257 [.240 .275]") in rows[0]
-    if width <= 100 and "lift difference" not in left_out:
+    if width <= 100 and "lift difference" not in hidden:
         assert "−0.1 [−.2 −.05]" in rows[0]
-    note = f"left out for want of room: {', '.join(left_out)}; a wider terminal shows all, and so does `| cat`"
-    assert lines[lines.index(rows[1]) + 1 :] == ([note] if left_out else [])
+    note = f"columns hidden: {', '.join(hidden)} (terminal too narrow; `| cat` shows all)"
+    assert lines[lines.index(rows[1]) + 1 :] == ([note] if hidden else [])
 
 
-def test_names_stay_whole_and_sentences_are_folded_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_stay_whole_and_sentences_are_wrapped_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
     row = ("shapes_cnn_robust", "networks for ten shapes, trained adversarially at 8/255 with a planted cue outside the box")
     lines = printed(monkeypatch, 60, ["name", "what"], [row])
     assert lines[2].startswith(" shapes_cnn_robust   networks for ten shapes,")
@@ -79,14 +79,14 @@ def test_names_stay_whole_and_sentences_are_folded_between_words(monkeypatch: py
     assert words == [row[0], *row[1].split()]
 
 
-def test_without_a_terminal_nothing_is_taken_away(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_nothing_is_hidden(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(HEADER, ROWS, leave_out=FIRST)
     text = capsys.readouterr().out
     assert all(part in text for part in (*HEADER, *(cell for row in ROWS for cell in row)))
 
 
-def test_equal_titles_are_told_apart() -> None:
+def test_columns_with_equal_titles() -> None:
     table = Fitted(("m", "F1", "F1"), (("a", "1" * 10, "2" * 10),))
     assert fitted(table, 20) == Fitted(("m", "F1"), (("a", "1" * 10),), ("F1",), (0, 1))
     assert fitted(table, 3) == Fitted(("m",), (("a",),), ("F1", "F1"), (0,))
-    assert fitted(table, 2) == table  # no way: the terminal folds it
+    assert fitted(table, 2) == table  # impossible: the terminal wraps it

@@ -130,7 +130,7 @@ def test_on_a_narrow_terminal_names_stay_whole_and_what_a_table_is_about_stays(
         small_results().rows["model"]
     )
     assert shown[1].split() == ["model", "method", "F1", "lift"]
-    assert any(line.startswith("left out for want of room: trained, ") for line in shown)
+    assert any(line.startswith("columns hidden: trained, ") for line in shown)
     assert "\x1b[1m0." in text  # the best is bold
 
 

@@ -1,0 +1,112 @@
+"""`locality certify`: accuracy that provably does not change within a radius."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from locality.certified import CERTIFICATES
+from locality.certified.certificate import RADII, check_radii
+from locality.cli import options
+from locality.cli.printing import print_table, say
+from locality.cli.settings_options import CommandWithSettings, option_name
+from locality.cli.warnings_as_lines import warnings_as_lines
+from locality.errors import ArgumentError
+from locality.types import NORMS
+
+if TYPE_CHECKING:
+    from locality.certified import Certifier
+    from locality.certified.certified_accuracy import CertifiedAccuracy
+
+RADII_HELP = "Radii at which to state the certified accuracy, separated by commas: 0.25,0.5 or 36/255."
+DEFAULT_RADII = ",".join(f"{radius:g}" for radius in RADII)
+
+
+def certify(
+    model: options.ModelName,
+    by: str = "smoothing",
+    data: options.DataName = None,
+    limit: options.Limit = None,
+    boxes: options.Boxes = None,
+    radii: Annotated[str, typer.Option(help=RADII_HELP)] = DEFAULT_RADII,
+    seed: options.Seed = 0,
+    device: options.Device = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for one row per image and the summary.")] = None,
+    as_json: options.AsJson = False,
+    download: options.Download = False,
+    arch: options.Arch = None,
+    num_classes: options.NumClasses = None,
+    **settings: Any,
+) -> None:
+    """Certify a model: the share of images that are classified correctly, provably so within a radius."""
+    certifier = _certifier(by, seed, {name: value for name, value in settings.items() if value is not None})
+    distances = [options.number("--radii", text, "distances such as 0.25,0.5 or 36/255") for text in radii.split(",")]
+    try:
+        check_radii(distances)
+    except ArgumentError as error:
+        raise error.renamed("--radii") from None
+    options.check_folder(out)
+    with warnings_as_lines():
+        from locality.certified.certified_accuracy import certified_accuracy
+        from locality.progress import progress
+
+        network = options.loaded_model(model, arch, num_classes, device, download)
+        images = options.loaded_data(data, network.spec, limit, seed, boxes)
+        with progress(f"{by} on {model}", "forward passes") as report:
+            result = certified_accuracy(network, images, certifier, distances, progress=report)
+    names = {"model": model, "data": images.name, "by": by}
+    paths = () if out is None else result.write(out, **names)
+    if as_json:
+        typer.echo(result.to_json(**names))
+        return
+    say(f"{model} on {images}")
+    say(f"certified by {by}: {', '.join(f'{name} {value}' for name, value in result.settings.items()) or 'no settings'}")
+    _print(result, [text.strip() for text in radii.split(",")])
+    if paths:
+        say(f"every image: {', '.join(str(path) for path in paths)}")
+
+
+def _certifier(by: str, seed: int, given: dict[str, Any]) -> Certifier:
+    """The certificate's settings; an option that belongs to another certificate is an error."""
+    kind = CERTIFICATES[by]
+    names = {field.name for field in fields(kind)}
+    for name in given:
+        if name not in names:
+            expected = ", ".join(option_name(own) for own in sorted(names - {"seed"})) or "none"
+            raise ValueError(f"`{option_name(name)}` is not an option of --by {by}, which has: {expected}")
+    try:
+        return kind(**given | ({"seed": seed} if "seed" in names else {}))
+    except ArgumentError as error:
+        raise error.renamed(option_name(error.argument)) from None
+
+
+def _print(result: CertifiedAccuracy, radii: list[str]) -> None:
+    known = int(result.known.sum())
+    if known == 0:
+        say("accuracy undefined: the model knows none of the classes")
+        return
+    sign = NORMS[result.certificate.norm]
+    rows = []
+    for text, radius in zip(radii, result.radii, strict=True):
+        low, high = result.interval(radius)
+        count = f"{result.certified(radius):,} of {known:,}"
+        wrong = f"{result.certified_but_wrong(radius):,}"
+        rows.append((f"{sign} {text}", f"{result.accuracy(radius):.1%}", f"{low:.1%} – {high:.1%}", count, wrong))
+    header = ["radius", "certified accuracy", "95 % interval", "images", "certified but wrong"]
+    print_table(header, rows, leave_out=["certified but wrong"])
+    say(f"wrong: {result.wrong / known:.1%} of {known:,} images; abstained: {result.abstained / known:.1%}")
+    decided = int((~result.certificate.abstained).sum())
+    if decided:
+        say(f"median radius of the {decided:,} decisions: {sign} {result.median_radius:.3g}")
+    if result.failure_probability:
+        say(f"probability that the certificate of an image is false: at most {result.failure_probability:g}")
+    else:
+        say("the certificates are deterministic proofs")
+    if result.undefined:
+        say(f"left out: {result.undefined:,} images of classes that the model does not know")
+
+
+command = CommandWithSettings(certify, "by", "The certificate.", CERTIFICATES)
