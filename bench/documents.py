@@ -206,8 +206,8 @@ DOCUMENTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/reproduction.md": {
         "said": said("tiny"),
         "overview": reported("overview", "tiny"),
-        "twins": reported("twins", "tiny"),
-        "shapes_twins": reported("twins", "zoo", "shapes"),
+        "pairs": reported("pairs", "tiny"),
+        "shapes_pairs": reported("pairs", "zoo", "shapes"),
         "similarity": reported("similarity", "similarity"),
         "searches": reported("searches", "tiny"),
         "faithfulness": faithfulness_of("tiny", ("tiny_resnet", "tiny_resnet_robust")),

@@ -1,7 +1,8 @@
-"""`locality figures`: the paper's figures, drawn from stored results."""
+"""`locality figures`: draw the paper's figures from stored results."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -12,38 +13,57 @@ from locality.cli.options import method_names as names_between_commas
 from locality.cli.printing import say
 from locality.cli.table import OneData, Results, read
 
+WHICH_HELP = (
+    "Figures, separated by commas: 2.3, 2.4, 3.2, 3.3, 3.4, 3.5, B.1, B.2, distance. Default: all that the results allow."
+)
+
+
+class FigureWidth(StrEnum):
+    """The width of a figure: that of a page or of one column of a paper."""
+
+    page = "page"
+    column = "column"
+
+
+class Score(StrEnum):
+    """A locality score."""
+
+    f1 = "f1"
+    precision = "precision"
+    recall = "recall"
+    lift = "lift"
+
 
 def figures(
     results: Results,
-    which: Annotated[
-        str | None, typer.Option(help="Figures, with commas: 2.3,2.4,3.2,3.3,3.4,3.5,B.1,B.2,distance; all if not given.")
-    ] = None,
+    which: Annotated[str | None, typer.Option(help=WHICH_HELP)] = None,
     out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("figures"),
-    forms: Annotated[str, typer.Option("--format", help="png, pdf and svg, with commas.")] = "png,pdf",
+    formats: Annotated[str, typer.Option("--format", help="File formats, separated by commas: png, pdf, svg.")] = "png,pdf",
     width: Annotated[
-        str, typer.Option(help="page, or column: panels below each other, for one column of a paper.")
-    ] = "page",
+        FigureWidth, typer.Option(help="Width of a page, or of one column of a paper with panels stacked.")
+    ] = FigureWidth.page,
     data: OneData = None,
     methods: Annotated[
-        str | None, typer.Option(help="Methods that were measured, with commas; SM,IG,BIG where they are, if not given.")
+        str | None, typer.Option(help="Measured methods, separated by commas. Default: SM, IG and BIG if measured.")
     ] = None,
-    score: Annotated[
-        str | None, typer.Option(help="f1, precision, recall or lift, for Figures 3.2, 3.4 and distance; f1 if not given.")
-    ] = None,
+    score: Annotated[Score | None, typer.Option(help="Score of Figures 3.2, 3.4 and distance. Default: f1.")] = None,
     attack: Annotated[
-        str | None, typer.Option(help='The budget of Figure 3.4, such as "linf 8/255"; the usual one if not given.')
+        str | None,
+        typer.Option(help='Attack of Figure 3.4, such as "linf 8/255". Default: the most frequent one.'),
     ] = None,
 ) -> None:
-    """Draw the figures of the paper from the results of a benchmark, as PNG and PDF; of several data sets, each its own."""
+    """Draw the figures of the paper from the results of a benchmark. Each of several data sets has its own figures."""
     from locality.report.figures.catalogue import draw_figures
-    from locality.report.figures.options import checked_choice
+    from locality.report.figures.options import figure_options
 
     check_folder(out)
-    found = read(results, data)
-    wanted = names_between_commas(which) if which else None
-    choice = checked_choice(found, names_between_commas(methods) if methods else None, score, attack)
-    drawn = draw_figures(found, out, wanted, names_between_commas(forms), width, choice)  # type: ignore[arg-type]
+    tables = read(results, data)
+    options = figure_options(
+        tables, names_between_commas(methods) if methods else None, None if score is None else score.value, attack
+    )
+    names = names_between_commas(which) if which else None
+    drawn = draw_figures(tables, out, names, names_between_commas(formats), width.value, options)
     for paths in drawn.files.values():
         say(", ".join(map(str, paths)))
-    for name, reason in drawn.left_out.items():
-        say(f"locality: Figure {name} is left out: {reason}", error=True)
+    for name, reason in drawn.skipped.items():
+        say(f"locality: Figure {name} skipped: {reason}", error=True)

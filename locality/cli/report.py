@@ -1,4 +1,4 @@
-"""`locality report`: everything a benchmark found, as one page to open."""
+"""`locality report`: the results of a benchmark as one HTML page."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from locality.cli.table import OneData, Results, read
 
 def report(
     results: Results,
-    out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
     data: OneData = None,
 ) -> None:
-    """Write one HTML file with summary, figures, sortable tables and a gallery; it needs no network."""
+    """Write one HTML file with summary, figures, sortable tables and an image gallery. It needs no network."""
     from locality.report.page.html import write_report
 
     check_file(out)

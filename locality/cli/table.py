@@ -1,8 +1,9 @@
-"""`locality table`: the numbers of a benchmark, for the terminal or for a paper."""
+"""`locality table`: print or write the tables of a benchmark."""
 
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,91 +15,101 @@ from locality.cli.printing import print_table, printable, say
 
 if TYPE_CHECKING:
     from locality.report.tables.table import Table
-    from locality.results.results import Results as Measured
+    from locality.results.results import Results as ResultTables
 
-RESULTS_HELP = "The folder that `locality bench` wrote."
+RESULTS_HELP = "Folder that `locality bench` wrote."
+WHICH_HELP = (
+    "Tables, separated by commas: overview, locality, pairs, robust, similarity, searches, faithfulness, faults, or the "
+    "table of a measurement of your own. Default: all that were measured."
+)
 Results = Annotated[Path, typer.Argument(metavar="RESULTS", help=RESULTS_HELP)]
-OneData = Annotated[str | None, typer.Option("--data", help="Only what was measured on this one of several data sets.")]
+OneData = Annotated[str | None, typer.Option("--data", help="Only the results on this data set, if there are several.")]
 
 
-def read(results: Path, data: str | None) -> Measured:
-    """The results behind the two options above; where more are to come, a line on standard error says so."""
+class TableFormat(StrEnum):
+    """How tables are written: text, or a format of `report.tables.formats`."""
+
+    text = "text"
+    csv = "csv"
+    markdown = "markdown"
+    latex = "latex"
+
+
+def read(results: Path, data: str | None) -> ResultTables:
+    """The results behind the two options above; a line on standard error says if they are incomplete."""
     from locality.report.findings import unfinished_sentence
     from locality.results.folder import read_results
     from locality.results.results import of_data
 
-    found = read_results(results)
-    missing = unfinished_sentence(found)
-    if missing is not None:
-        say(f"locality: {missing}", error=True)
-    return found if data is None else of_data(found, data)
+    tables = read_results(results)
+    incomplete = unfinished_sentence(tables)
+    if incomplete is not None:
+        say(f"locality: {incomplete}", error=True)
+    return tables if data is None else of_data(tables, data)
 
 
 def table(
     results: Results,
-    which: Annotated[
-        str | None,
-        typer.Option(help="Tables, with commas: overview,locality,twins,robust,similarity,searches,faithfulness,faults."),
-    ] = None,
-    form: Annotated[str, typer.Option("--format", help="text, csv, markdown or latex.")] = "text",
+    which: Annotated[str | None, typer.Option(help=WHICH_HELP)] = None,
+    form: Annotated[TableFormat, typer.Option("--format", help="Format of the tables.")] = TableFormat.text,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for one file a table; CSV, Markdown and LaTeX unless --format is given.")
+        Path | None,
+        typer.Option(help="Write one file per table into this folder: CSV, Markdown and LaTeX unless --format is given."),
     ] = None,
     data: OneData = None,
 ) -> None:
-    """Print the tables of a benchmark: locality of each model and method, robust accuracy, similarity, searches."""
+    """Print the tables of a benchmark: accuracy, locality, robust accuracy, similarity, boundary searches, faithfulness."""
     from locality.report.tables.build import tables
     from locality.report.tables.formats import FORMATS
 
-    if form not in ("text", *FORMATS):
-        raise ValueError(f"`--format` must be text, {', '.join(FORMATS)}, got {form!r}")
     check_folder(out)
-    found = tables(read(results, data), names_between_commas(which) if which else None)
-    if not found:
-        raise ValueError(f"`{results}` holds nothing that was measured: has `locality bench` run?")
+    built = tables(read(results, data), names_between_commas(which) if which else None)
+    if not built:
+        raise ValueError(f"`{results}` holds no measurements: has `locality bench` run?")
     if out is not None:
-        for path in _written(found, list(FORMATS) if form == "text" else [form], out):
+        for path in _written(built, list(FORMATS) if form is TableFormat.text else [form.value], out):
             say(str(path))
-    elif form == "text":
-        for each in found:
-            _print(each)
+    elif form is TableFormat.text:
+        for one in built:
+            _print(one)
     else:
-        typer.echo("\n".join(FORMATS[form][0](each) for each in found), nl=False)
+        write, _ = FORMATS[form.value]
+        typer.echo("\n".join(map(write, built)), nl=False)
 
 
-def _written(found: tuple[Table, ...], forms: list[str], folder: Path) -> list[Path]:
-    """Each table in each form, each file whole or not at all."""
+def _written(tables: tuple[Table, ...], forms: list[str], folder: Path) -> list[Path]:
+    """Write each table in each format."""
     from locality.files import write_atomically
     from locality.report.tables.formats import FORMATS
 
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    for each in found:
+    for one in tables:
         for form in forms:
             write, suffix = FORMATS[form]
-            path = folder / f"{each.name}{suffix}"
-            write_atomically(path, write(each))
+            path = folder / f"{one.name}{suffix}"
+            write_atomically(path, write(one))
             paths.append(path)
     return paths
 
 
-def _print(each: Table) -> None:
-    """Bold and underlined on a terminal; elsewhere the best is followed by * and what is near it by ~."""
+def _print(table: Table) -> None:
+    """Bold and underlined on a terminal; elsewhere * follows the best value and ~ values tied with it."""
     from locality.report.tables.formats import terminal_rows
 
     terminal = sys.stdout.isatty()
-    header, rows = terminal_rows(each, signs=not terminal)
-    styles = {"": "", "best": "bold", "near": "underline"}
-    numbers = [place for place, column in enumerate(each.columns) if column.form != "text"]
-    typer.secho(printable(each.title), bold=True)
+    header, rows = terminal_rows(table, signs=not terminal)
+    styles = {"": "", "best": "bold", "tied": "underline"}
+    numbers = [index for index, column in enumerate(table.columns) if column.type != "text"]
+    typer.secho(printable(table.title), bold=True)
     print_table(
         header,
         rows,
-        styles=[[styles[cell.mark] for cell in cells] for cells in each.rows],
-        leave_out=["trained", *(header[place] for place in numbers[:0:-1])],  # the first number is what it is about
+        styles=[[styles[cell.mark] for cell in row] for row in table.rows],
+        leave_out=["training", *(header[index] for index in numbers[:0:-1])],  # the first number is the most important
         right=numbers,
     )
-    signs = () if terminal else ("* best, ~ not to be told from it",)
-    for note in (*(each.notes), *(signs if any(cell.mark for cells in each.rows for cell in cells) else ())):
+    marked = any(cell.mark for row in table.rows for cell in row)
+    for note in (*table.notes, *(["* best, ~ tied with the best"] if marked and not terminal else [])):
         say(note)
     say("")

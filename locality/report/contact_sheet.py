@@ -1,4 +1,4 @@
-"""A contact sheet: rows of images with their boxes, to see at a glance whether the boxes are right."""
+"""A contact sheet: rows of images with their boxes, to check the boxes by eye."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GAP, CAPTION, TITLE = 8, 18, 26
 
 @dataclass(frozen=True)
 class SheetRow:
-    """Images under one title; captions are taken from `classes` by label, or from `captions`."""
+    """Images under one title; captions are `captions`, or the names in `classes` by label."""
 
     title: str
     samples: Sequence[Sample]
@@ -26,7 +26,7 @@ class SheetRow:
 
 
 def contact_sheet(rows: Sequence[SheetRow], cell: int = 160, columns: int = 10) -> Image.Image:
-    """One picture of all rows; each row wraps after `columns` images."""
+    """All rows in one picture; each row wraps after `columns` images."""
     columns = min(columns, max(len(row.samples) for row in rows))
     lines = [-(-len(row.samples) // columns) for row in rows]
     width = columns * (cell + GAP) + GAP
@@ -37,12 +37,12 @@ def contact_sheet(rows: Sequence[SheetRow], cell: int = 160, columns: int = 10) 
     for row, count in zip(rows, lines, strict=True):
         draw.text((GAP, top), row.title, fill=INK, font=ImageFont.load_default(17))
         top += TITLE
-        for position, sample in enumerate(row.samples):
-            left = GAP + (position % columns) * (cell + GAP)
-            line_top = top + (position // columns) * (cell + CAPTION + GAP)
+        for index, sample in enumerate(row.samples):
+            left = GAP + (index % columns) * (cell + GAP)
+            line_top = top + (index // columns) * (cell + CAPTION + GAP)
             tile = _tile(sample, cell)
             sheet.paste(tile, (left + (cell - tile.width) // 2, line_top + cell - tile.height))
-            caption = row.captions[position] if row.captions is not None else _caption(sample, row.classes)
+            caption = row.captions[index] if row.captions is not None else _caption(sample, row.classes)
             draw.text((left, line_top + cell + 2), caption, fill=INK, font=ImageFont.load_default(12))
         top += GAP + count * (cell + CAPTION + GAP)
     return sheet
@@ -58,9 +58,9 @@ def _tile(sample: Sample, cell: int) -> Image.Image:
     pixels = (sample.image * 255).round().byte().permute(1, 2, 0).numpy()
     picture = Image.fromarray(np.ascontiguousarray(pixels))
     scale = cell / max(picture.size)
-    # Small images keep their hard pixels: smoothing would hide what the model sees.
-    how = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.LANCZOS
-    picture = picture.resize((max(1, round(picture.width * scale)), max(1, round(picture.height * scale))), how)
+    # Small images are not smoothed: that would hide what the model sees.
+    resampling = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.LANCZOS
+    picture = picture.resize((max(1, round(picture.width * scale)), max(1, round(picture.height * scale))), resampling)
     draw = ImageDraw.Draw(picture)
     for box in sample.boxes:
         x0, y0 = box.x0 * scale, box.y0 * scale

@@ -1,4 +1,4 @@
-"""One image explained: what the model sees in it, why, and how little would change its mind."""
+"""Explain one image: the predicted classes, attribution maps, and the nearest image with another prediction."""
 
 from __future__ import annotations
 
@@ -23,25 +23,26 @@ from locality.attribution import attribute_all, method
 from locality.boundary import find_boundary
 from locality.data.decode import decode_image
 from locality.data.preprocess import fit
-from locality.errors import DataError
+from locality.errors import ArgumentError, DataError
 from locality.imagenet_classes import class_word
 from locality.model_calls import model_device, open_model
 from locality.model_calls.checks import check_images
+from locality.report.figures.files import FORMATS, figure_bytes, write_figure
 from locality.report.figures.heatmaps import Pixels, draw_scale, draw_tile, heat_picture, shared_limit
-from locality.report.figures.style import BLUE, GREY, INK, STYLE, figure_bytes, plain, write_figure
+from locality.report.figures.style import BLUE, GREY, INK, STYLE, plain
 from locality.report.tables.formats import one_line
 from locality.types import ModelSpec, PathMaps, Sample
 
 METHODS = ("SM", "IG", "BIG")
 TOP = 5  # classes listed
-WORDS = 8  # points, the size of sentences
+FONT_SIZE = 8  # points, of the sentences
 
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """A model's view of one image. In a notebook it shows itself; `save` writes the picture.
+    """An explained prediction. A notebook displays it as a picture; `save` writes the picture.
 
-    Maps are summed over channels and scaled to a largest value of 1, so that methods can share a colour scale.
+    Maps are summed over channels and scaled to a maximum of 1, so that methods can share a colour scale.
     """
 
     model: str
@@ -49,24 +50,28 @@ class Explanation:
     image: Pixels  # H×W×3, as the model sees it
     classes: tuple[tuple[str, float], ...]  # the most probable ones with their probabilities
     maps: dict[str, NDArray[np.float32]]  # method ↦ H×W; nan where undefined
-    distance: float  # ℓ2, to the nearest found image with another prediction; inf where none was found
+    distance: float  # ℓ2, to the nearest image found with another prediction; inf where none was found
     nearest: str | None  # the class of that image
     search: str
+    abstained: bool = False  # nothing is attributed then
 
     @property
     def prediction(self) -> str:
         return self.classes[0][0]
 
     def sentences(self) -> list[str]:
-        """What was found, in words."""
-        first = f"{self.model} says {self.prediction} ({self.classes[0][1]:.1%})."
+        """Prediction and nearest other class, in sentences."""
+        if self.abstained:
+            top = f"{self.prediction} ({self.classes[0][1]:.1%})"
+            return [f"{self.model} abstains; its most probable class is {top}.", "An abstention is not attributed."]
+        first = f"{self.model} predicts {self.prediction} ({self.classes[0][1]:.1%})."
         if self.nearest is None:
-            return [first, f"No other prediction was found near the image (search: {self.search})."]
+            return [first, f"No image with another prediction was found (search: {self.search})."]
         levels = 255 * self.distance / math.sqrt(self.image.size)
         return [
             first,
             f"The nearest other class is {self.nearest}, at an ℓ2 distance of {self.distance:.3g} "
-            f"({levels:.2g} levels of 255 a value, root mean square; search: {self.search}).",
+            f"({levels:.2g} levels of 255 per value, root mean square; search: {self.search}).",
         ]
 
     @mpl.rc_context(STYLE)
@@ -75,12 +80,13 @@ class Explanation:
         tiles = len(self.maps) + 1
         side = 1.75
         width = tiles * side + 2.4
-        lines = [line for sentence in self.sentences() for line in wrapped(one_line(sentence), 72 * (width - 0.15), WORDS)]
-        # Room for two lines, as sentences mostly need, and for each further one.
-        height = side + 1.05 + max(0, len(lines) - 2) * 1.4 * WORDS / 72
+        space = 72 * (width - 0.15)
+        lines = [line for sentence in self.sentences() for line in wrapped(one_line(sentence), space, FONT_SIZE)]
+        # Two lines, which is usual, and more if needed.
+        height = side + 1.05 + max(0, len(lines) - 2) * 1.4 * FONT_SIZE / 72
         figure = Figure(figsize=(width, height), layout="constrained")
         grid = figure.add_gridspec(2, tiles + 1, width_ratios=[1] * tiles + [1.2], height_ratios=[1, 0.05])
-        panels = [figure.add_subplot(grid[0, place]) for place in range(tiles + 1)]
+        panels = [figure.add_subplot(grid[0, column]) for column in range(tiles + 1)]
         draw_tile(panels[0], self.image)
         panels[0].set_title(plain(self.name))
         limit = shared_limit([values for values in self.maps.values() if not np.isnan(values).all()])
@@ -89,16 +95,16 @@ class Explanation:
             panel.set_title(plain(name))
         draw_scale(figure, limit, under=figure.add_subplot(grid[1, 1:tiles]))
         _draw_classes(panels[tiles], self.classes)
-        figure.suptitle("\n".join(map(_as_it_is, lines)), fontsize=WORDS, x=0.008, ha="left", linespacing=1.4)
+        figure.suptitle("\n".join(map(_unshortened, lines)), fontsize=FONT_SIZE, x=0.008, ha="left", linespacing=1.4)
         return figure
 
     def save(self, path: str | Path) -> Path:
-        """Write the picture as a PNG, PDF or SVG file, by its name's ending."""
-        place = Path(path)
-        form = place.suffix.removeprefix(".").lower()
-        if form not in ("png", "pdf", "svg"):
-            raise ValueError(f"`path` must end in .png, .pdf or .svg, got {str(path)!r}")
-        return write_figure(self.figure(), place.parent, place.stem, [form])[0]
+        """Write the picture as a PNG, PDF or SVG file, depending on the suffix."""
+        file = Path(path)
+        form = file.suffix.removeprefix(".").lower()
+        if form not in FORMATS:
+            raise ArgumentError("path", f"a file name that ends in {', '.join(f'.{name}' for name in FORMATS)}", str(path))
+        return write_figure(self.figure(), file.parent, file.stem, [form])[0]
 
     def _repr_png_(self) -> bytes:
         return figure_bytes(self.figure(), "png")
@@ -115,46 +121,51 @@ def explain_image(
 ) -> Explanation:
     """Explain the model's prediction for one image: a file, or pixels 3×H×W in [0, 1].
 
-    The image is resized and cropped as `model.spec` (or `spec`) says; pixels go in as they are where there is neither. The
-    class attributed is the predicted one.
+    The image is resized and cropped as `spec` or `model.spec` says; without a spec it is used unchanged. The predicted class
+    is attributed.
 
     >>> net = nn.Sequential(nn.Flatten(), nn.Linear(12, 2, bias=False))
-    >>> found = explain_image(net, torch.rand(3, 2, 2, generator=torch.Generator().manual_seed(0)), ["SM"])
-    >>> list(found.maps), found.image.shape, len(found.classes)
+    >>> explained = explain_image(net, torch.rand(3, 2, 2, generator=torch.Generator().manual_seed(0)), ["SM"])
+    >>> list(explained.maps), explained.image.shape, len(explained.classes)
     (['SM'], (2, 2, 3), 2)
     """
     if not methods:
-        raise ValueError("`methods` must name at least one method, such as SM, IG, BIG")
+        raise ArgumentError("methods", "at least one method, such as SM, IG, BIG", list(methods))
     for name in methods:
         method(name)
-    shape = spec or getattr(model, "spec", None)
+    known = spec or getattr(model, "spec", None)
     pixels, title = _pixels(image)
-    seen = pixels if shape is None else fit(_bare_sample(title, pixels), shape).image
-    images = seen[None].to(model_device(model) or torch.device("cpu"))
+    fitted = pixels if known is None else fit(_bare_sample(title, pixels), known).image
+    images = fitted[None].to(model_device(model) or torch.device("cpu"))
     check_images(images)
     with open_model(model, images) as calls:
-        chances = calls.logits(images).softmax(1)[0]
-    names = [class_word(name) for name in shape.classes] if shape is not None and shape.classes else None
-    edge = find_boundary(model, images, search=search, seed=seed)
-    found = attribute_all(model, images, methods, boundary=edge, seed=seed)
-    order = chances.argsort(descending=True)[:TOP].tolist()
+        logits = calls.logits(images)
+        abstains = getattr(model, "abstains", None)
+        abstained = abstains is not None and bool(abstains(logits)[0])
+        boundary = None if abstained else find_boundary(calls, images, search=search, seed=seed)
+        maps = {} if boundary is None else attribute_all(calls, images, methods, boundary=boundary, seed=seed)
+    probabilities = logits.softmax(1)[0]
+    names = [class_word(name) for name in known.classes] if known is not None and known.classes else None
+    order = probabilities.argsort(descending=True)[:TOP].tolist()
+    undefined = np.full(fitted.shape[1:], np.nan, np.float32)
     return Explanation(
-        model=shape.name if shape is not None else type(model).__name__,
+        model=known.name if known is not None else type(model).__name__,
         name=title,
-        image=(seen.permute(1, 2, 0) * 255).round().byte().cpu().numpy(),
-        classes=tuple((_class_name(names, place), float(chances[place])) for place in order),
-        maps={name: _scaled(value) for name, value in found.items()},
-        distance=float(edge.distance),
-        nearest=_class_name(names, int(edge.crossed_to)) if bool(edge.found) else None,
+        image=(fitted.permute(1, 2, 0) * 255).round().byte().cpu().numpy(),
+        classes=tuple((_class_name(names, index), float(probabilities[index])) for index in order),
+        maps={name: _scaled(maps[name]) if name in maps else undefined for name in methods},
+        distance=math.inf if boundary is None else float(boundary.distance),
+        nearest=_class_name(names, int(boundary.crossed_to)) if boundary is not None and bool(boundary.found) else None,
         search=search,
+        abstained=abstained,
     )
 
 
 def _pixels(image: str | Path | Tensor) -> tuple[Tensor, str]:
-    """3×H×W float32 in [0, 1], and what the image is called."""
+    """3×H×W float32 in [0, 1], and the name of the image."""
     if isinstance(image, Tensor):
         if image.dim() != 3 or image.shape[0] != 3:
-            raise ValueError(f"`image` must be a file or pixels 3×H×W, got shape {tuple(image.shape)}")
+            raise ArgumentError("image", "a file or pixels 3×H×W", tuple(image.shape))
         return image.detach().float(), "image"
     path = Path(image)
     try:
@@ -167,12 +178,12 @@ def _bare_sample(name: str, pixels: Tensor) -> Sample:
     return Sample(name, pixels, -1, (), torch.zeros(1, *pixels.shape[-2:], dtype=torch.bool))
 
 
-def _class_name(names: Sequence[str] | None, place: int) -> str:
-    return names[place] if names is not None and place < len(names) else f"class {place}"
+def _class_name(names: Sequence[str] | None, index: int) -> str:
+    return names[index] if names is not None and index < len(names) else f"class {index}"
 
 
 def _scaled(value: PathMaps | Tensor) -> NDArray[np.float32]:
-    """H×W: summed over channels, the largest size being 1; zeros stay zeros."""
+    """H×W: summed over channels and scaled to a maximum of 1; zeros stay zeros."""
     maps = value.maps if isinstance(value, PathMaps) else value
     plane: NDArray[np.float32] = maps[0].sum(0).float().cpu().numpy()
     largest = np.abs(plane).max()
@@ -180,14 +191,14 @@ def _scaled(value: PathMaps | Tensor) -> NDArray[np.float32]:
 
 
 def wrapped(text: str, width: float, size: float) -> list[str]:
-    """The text in lines of at most `width` points; a word that is longer is broken.
+    """The text in lines of at most `width` points; longer words are broken.
 
     >>> wrapped("some words", 1000, 8), wrapped("some words", 30, 8)
     (['some words'], ['some', 'words'])
     """
     whole = _length(text, size)
     lines = [text]
-    letters = math.ceil(1.3 * len(text) * width / max(whole, width))  # more than fit, if letters are not very uneven
+    letters = math.ceil(1.3 * len(text) * width / max(whole, width))  # more than fit, unless their widths vary a lot
     while letters > 1 and any(_length(line, size) > width for line in lines):
         lines = textwrap.wrap(text, letters)
         letters = math.floor(0.97 * letters)
@@ -195,25 +206,23 @@ def wrapped(text: str, width: float, size: float) -> list[str]:
 
 
 def _length(line: str, size: float) -> float:
-    """Of the printed line, in points."""
+    """Length of the printed line in points."""
     with mpl.rc_context(STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        return float(TextPath((0, 0), _as_it_is(line), size=size).get_extents().x1)
+        return float(TextPath((0, 0), _unshortened(line), size=size).get_extents().x1)
 
 
-def _as_it_is(line: str) -> str:
+def _unshortened(line: str) -> str:
     return plain(line, len(line))
 
 
 def _draw_classes(panel: Axes, classes: Sequence[tuple[str, float]]) -> None:
-    """A bar a class, the most probable on top, its name and probability above the bar."""
+    """A bar per class, the most probable on top, with name and probability above the bar."""
     looks: Any = {"fontsize": 7, "va": "bottom"}
-    for place, (name, chance) in enumerate(classes):
-        panel.barh(place, chance, height=0.3, color=BLUE if place == 0 else GREY)
-        panel.text(
-            0, place - 0.2, plain(name, 24), ha="left", color=INK, fontweight="bold" if place == 0 else "normal", **looks
-        )
-        panel.text(1, place - 0.2, f"{chance:.1%}", ha="right", color=INK, **looks)
+    for row, (name, probability) in enumerate(classes):
+        panel.barh(row, probability, height=0.3, color=BLUE if row == 0 else GREY)
+        panel.text(0, row - 0.2, plain(name, 24), ha="left", color=INK, fontweight="bold" if row == 0 else "normal", **looks)
+        panel.text(1, row - 0.2, f"{probability:.1%}", ha="right", color=INK, **looks)
     panel.set(xlim=(0, 1), ylim=(TOP - 0.5, -0.75), xticks=[], yticks=[])
     panel.set_title("predicted class")
     panel.grid(False)

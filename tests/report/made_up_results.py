@@ -1,7 +1,7 @@
-"""Results that nobody measured, for tests of tables, figures and pages only: plausible numbers with a known story.
+"""Invented results for tests of tables, figures and pages: plausible numbers with known properties.
 
-Robust models score higher than their standard twins for every method, the random model is the floor, and the maps of the
-gallery sit on the object for robust models and are noise for the others.
+Robust models score higher than their standard counterparts with every method, the random model scores lowest, and the maps
+of the gallery lie on the object for robust models and are noise for the others.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class MadeUp:
     training: str
     norm: str | None
     epsilon: float | None
-    twin: str | None
+    counterpart: str | None
     accuracy: float
     robust: float
     f1: tuple[float, float, float]  # SM, IG, BIG
@@ -45,7 +45,7 @@ class MadeUp:
 
     @property
     def kind(self) -> str:
-        return self.training if self.training in ("standard", "random") else "robust"
+        return kind_of(self.training)
 
 
 MODELS = (
@@ -62,11 +62,17 @@ MODELS = (
     MadeUp("tiny_resnet_random", "ResNet", "random", None, None, None, 0.1, 0.0, (0.42, 0.42, 0.43), 0.02),
 )
 
+# Beside MODELS, so that results have all kinds.
+CERTIFIED = (
+    MadeUp("tiny_vgg_certified", "VGG", "certified", "l2", 0.5, "tiny_vgg", 0.60, 0.38, (0.49, 0.53, 0.60), 1.1),
+    MadeUp("tiny_vit_certified", "ViT", "certified", "l2", 0.5, "tiny_vit", 0.55, 0.33, (0.48, 0.51, 0.57), 1.2),
+)
+
 
 def made_up_results(
     images: int = 60, gallery: int = 3, models: tuple[MadeUp, ...] = MODELS, name: str = "made up", size: int = 64
 ) -> Results:
-    """Everything a suite could leave behind, drawn with a fixed seed."""
+    """All tables of a suite, drawn with a fixed seed."""
     random = np.random.default_rng(0)
     rows, robust, similarity, faithfulness, randomised, searches = [], [], [], [], [], []
     ids = [f"image-{index}" for index in range(images)]
@@ -75,7 +81,7 @@ def made_up_results(
         correct = random.random(images) < model.accuracy
         distance = model.distance * random.lognormal(0, 0.5, images)
         found = random.random(images) > 0.02
-        for place, (method, level) in enumerate(zip(METHODS, model.f1, strict=True)):
+        for number, (method, level) in enumerate(zip(METHODS, model.f1, strict=True)):
             f1 = np.clip(level + 0.03 * np.log(distance / model.distance) + random.normal(0, 0.1, images), 0.01, 0.99)
             f1[~found] = math.nan if method == "BIG" else f1[~found]
             for index in range(images):
@@ -86,7 +92,7 @@ def made_up_results(
                 rows.append((model.name, ids[index], index % 10, 0, 0, right, False, method, *values, shares[index], *edge))
             for step, layers in enumerate(STEPS):
                 for index in range(min(16, images)):
-                    spearman = math.exp(-0.5 * step * (1 + 0.2 * place)) + (step > 0) * random.normal(0, 0.05)
+                    spearman = math.exp(-0.5 * step * (1 + 0.2 * number)) + (step > 0) * random.normal(0, 0.05)
                     randomised.append((model.name, ids[index], method, step, layers, f"layer{layers}", spearman, spearman))
             for index in range(min(32, images)):
                 raw = float(random.lognormal(0, 1))
@@ -103,17 +109,7 @@ def made_up_results(
                 far = float(distance[index] * factor) if there else math.inf
                 searches.append((model.name, ids[index], search, far, there, gradients, gradients // 2, seconds))
     described = [
-        (
-            one.name,
-            one.family,
-            one.training,
-            kind_of(one.training),
-            one.norm,
-            one.epsilon,
-            one.twin,
-            "tiny-imagenet",
-            "0" * 64,
-        )
+        (one.name, one.family, one.training, one.kind, one.norm, one.epsilon, one.counterpart, "tiny-imagenet", "0" * 64)
         for one in models
     ]
     several = {
@@ -136,6 +132,18 @@ def made_up_results(
 def nothing_measured(name: str = "nothing") -> Results:
     """Results of a suite that measured nothing at all."""
     return Results(name)
+
+
+def abstaining(results: Results, model: str, images: int) -> Results:
+    """The results as if a model had abstained on the first images: not correct, nothing attributed."""
+    rows = results.rows.copy()
+    first = [f"image-{index}" for index in range(images)]
+    there = (rows["model"] == model) & rows["image_id"].isin(first)
+    rows.loc[there, "abstained"], rows.loc[there, "correct"] = True, False
+    rows.loc[there, ["prediction", "target"]] = -1
+    rows.loc[there, ["precision", "recall", "f1", "lift"]] = math.nan
+    rows.loc[there, "distance"], rows.loc[there, "found"] = math.inf, False
+    return results.with_tables(rows=rows)
 
 
 def without(results: Results, table: str) -> Results:
@@ -180,5 +188,5 @@ def _scaled(values: NDArray[np.float64]) -> NDArray[np.float16]:
 
 
 def _repeated(values: NDArray[np.generic], size: int) -> NDArray[np.generic]:
-    places = np.arange(size) * values.shape[0] // size
-    return values[places][:, places]
+    indices = np.arange(size) * values.shape[0] // size
+    return values[indices][:, indices]

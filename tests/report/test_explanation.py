@@ -1,4 +1,4 @@
-"""One image explained, by models whose answers are known."""
+"""Explanations of one image, by models whose answers are known."""
 
 import io
 from dataclasses import replace
@@ -54,7 +54,7 @@ def test_a_linear_model_is_explained_by_its_weights(pixels: Tensor) -> None:
     assert found.maps["SM"] == pytest.approx(plane / np.abs(plane).max(), rel=1e-4)
     assert (found.image == np.rint(pixels.permute(1, 2, 0).numpy() * 255)).all()
     words = " ".join(found.sentences())
-    assert f"says {names[0]} ({chance:.1%})" in words
+    assert f"predicts {names[0]} ({chance:.1%})" in words
     levels = 255 * found.distance / np.sqrt(48)
     assert f"{levels:.2g} levels of 255" in words
 
@@ -67,13 +67,13 @@ def test_a_file_is_fitted_as_the_spec_says(tmp_path: Path) -> None:
     assert (found.image == levels[:, 2:6]).all()
 
 
-def test_without_a_spec_pixels_go_in_as_they_are_and_classes_have_numbers(pixels: Tensor) -> None:
+def test_without_a_spec_pixels_are_unchanged_and_classes_have_numbers(pixels: Tensor) -> None:
     found = explain_image(Linear(None), pixels, ["SM"])
     assert {name for name, _ in found.classes} == {"class 0", "class 1"}
     assert found.model == "Linear"
 
 
-def test_a_model_that_never_changes_its_mind(pixels: Tensor) -> None:
+def test_a_model_with_constant_logits(pixels: Tensor) -> None:
     class Constant(nn.Module):
         def forward(self, images: Tensor) -> Tensor:
             return torch.tensor([[1.0, 0.0]]).expand(len(images), 2) + 0 * images.flatten(1).sum(1, keepdim=True)
@@ -82,7 +82,7 @@ def test_a_model_that_never_changes_its_mind(pixels: Tensor) -> None:
         found = explain_image(Constant(), pixels, ["SM", "BIG"])
     assert found.nearest is None
     assert found.distance == float("inf")
-    assert "No other prediction was found" in found.sentences()[1]
+    assert "No image with another prediction was found" in found.sentences()[1]
     assert np.isnan(found.maps["BIG"]).all()
     assert found.maps["SM"].tolist() == np.zeros((4, 4)).tolist()
     panels = [[text.get_text() for text in axes.texts] for axes in found.figure().axes]
@@ -99,11 +99,11 @@ def test_the_picture_has_the_image_the_maps_and_the_classes(pixels: Tensor, tmp_
     assert words[1] == f"{found.classes[0][1]:.1%}"
     for name in ("a.png", "b.pdf", "c.svg"):
         assert found.save(tmp_path / "new" / name).stat().st_size > 1000
-    with pytest.raises(ValueError, match=r"`path` must end in \.png, \.pdf or \.svg, got 'a\.jpg'"):
+    with pytest.raises(ValueError, match=r"`path` must be a file name that ends in \.png, \.pdf, \.svg, got 'a\.jpg'"):
         found.save("a.jpg")
 
 
-def test_a_notebook_shows_it(pixels: Tensor) -> None:
+def test_a_notebook_displays_it(pixels: Tensor) -> None:
     found = explain_image(Linear(), pixels, ["SM"])
     with Image.open(io.BytesIO(found._repr_png_())) as picture:
         assert picture.format == "PNG"
@@ -132,13 +132,13 @@ def test_mistakes_are_named(tmp_path: Path, pixels: Tensor) -> None:
         explain_image(Linear(), tmp_path / "text.jpg")
     with pytest.raises(FileNotFoundError):
         explain_image(Linear(), tmp_path / "nothing.png")
-    with pytest.raises(ValueError, match="`image` must be a file or pixels 3×H×W, got shape"):
+    with pytest.raises(ValueError, match=r"`image` must be a file or pixels 3×H×W, got \(1, 3"):
         explain_image(Linear(), pixels[None])
     with pytest.raises(ValueError, match="`images` must lie in"):
         explain_image(Linear(None), pixels + 1)
     with pytest.raises(ValueError, match="did you mean BIG"):
         explain_image(Linear(), pixels, ["BIGG"])
-    with pytest.raises(ValueError, match="`methods` must name at least one"):
+    with pytest.raises(ValueError, match="`methods` must be at least one method"):
         explain_image(Linear(), pixels, [])
 
 
@@ -166,3 +166,21 @@ def test_sentences_stay_inside_the_picture_whatever_the_names(pixels: Tensor, me
     # Nothing is left out, and the tiles below are not squeezed by it.
     assert figure._suptitle.get_text().count("W") >= 150  # type: ignore[attr-defined]
     assert figure.axes[1].get_window_extent(renderer).height > 1.2 * figure.dpi
+
+
+def test_an_abstention_is_stated_and_not_attributed(pixels: Tensor) -> None:
+    class Cautious(Linear):
+        def abstains(self, logits: Tensor) -> Tensor:
+            return logits.softmax(1).amax(1) < self.threshold
+
+        threshold = 1.1
+
+    explained = explain_image(Cautious(), pixels, ["SM", "BIG"])
+    assert explained.abstained
+    assert explained.sentences()[0].startswith("<b>two</b> abstains; its most probable class is ")
+    assert all(np.isnan(values).all() for values in explained.maps.values())
+    assert [[text.get_text() for text in axes.texts] for axes in explained.figure().axes[1:3]] == [["undefined"]] * 2
+    sure = Cautious()
+    sure.threshold = 0.0
+    assert not explain_image(sure, pixels, ["SM"]).abstained
+    assert not np.isnan(explain_image(sure, pixels, ["SM"]).maps["SM"]).any()

@@ -1,4 +1,4 @@
-"""Attribution maps as pictures: red speaks for the class, blue against it, the image shines through faintly (3.3, 3.5)."""
+"""Figures 3.3 and 3.5: attribution maps over a faint image; red supports the predicted class, blue opposes it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,20 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from locality.report.aggregates import Model, NotMeasuredError, floats, models_of, panel_methods
+from locality.report.aggregates import NotMeasuredError, abstentions, panel_methods
+from locality.report.estimates import floats
+from locality.report.figures.drawing import Drawing, If, Plot
+from locality.report.figures.options import FigureOptions
 from locality.report.figures.style import COLUMN_WIDTH, GREY, PAGE_WIDTH, STYLE, Width, plain
+from locality.report.models import Model, models_of, pairs_of
+from locality.report.pairs import NO_PAIRS
 from locality.results.gallery import GalleryImage
 from locality.results.results import Results
 
 POSITIVE, NEGATIVE = (178, 24, 43), (33, 102, 172)  # ColorBrewer's RdBu, safe for colour-blind readers
 BOX_COLOUR = "#FF8C00"
-FAINT = 0.28  # how much of the image is left under a map
-STRONGEST = 99.5  # per cent of a row's values lie below full colour: single pixels would pale all others
+FAINT = 0.28  # contrast of the image under a map
+FULL_COLOUR = 99.5  # percentile of a row's absolute values: single pixels would make all others pale
 SCALE = LinearSegmentedColormap.from_list(
     "signed", [[part / 255 for part in NEGATIVE], [1.0, 1.0, 1.0], [part / 255 for part in POSITIVE]]
 )
@@ -39,10 +44,11 @@ class Row:
 
     image: GalleryImage
     model: Model
+    abstained: bool = False
 
 
 def heat_picture(image: Pixels, values: Map, limit: float) -> Pixels:
-    """The map in colour over a faint grey image; values of ±`limit` and beyond have full colour.
+    """The map in colour over a faint grey image; values from ±`limit` on have full colour.
 
     >>> white = np.full((1, 3, 3), 255, np.uint8)
     >>> heat_picture(white, np.array([[1.0, 0.0, -1.0]]), 1.0).tolist()
@@ -57,76 +63,74 @@ def heat_picture(image: Pixels, values: Map, limit: float) -> Pixels:
 
 
 def shared_limit(maps: Sequence[Map]) -> float:
-    """Where full colour begins for maps that share a scale.
+    """The value of full colour for maps that share a scale.
 
     >>> shared_limit([np.zeros((2, 2)), np.full((2, 2), 0.5)]), shared_limit([])
     (0.5, 1.0)
     """
     sizes = np.concatenate([np.abs(one.astype(np.float64)).ravel() for one in maps]) if maps else np.empty(0)
     sizes = sizes[~np.isnan(sizes)]
-    limit = float(np.percentile(sizes, STRONGEST)) if len(sizes) else 0.0
+    limit = float(np.percentile(sizes, FULL_COLOUR)) if len(sizes) else 0.0
     return limit if limit > 0 else 1.0
 
 
 @mpl.rc_context(STYLE)
-def method_heatmaps(
+def model_heatmaps(
     results: Results,
     model: str | None = None,
     images: int = 4,
     methods: Sequence[str] | None = None,
     width: Width = "page",
-) -> Figure:
-    """Figure 3.3: images of the gallery with the maps of several methods, for one standard model."""
-    models = {each.name: each for each in models_of(results)}
+) -> Plot:
+    """Figure 3.3: images of the gallery with the maps of several methods, by default for a standard model of a pair."""
+    models = {one.name: one for one in models_of(results)}
     if model is None:
-        twins = {each.twin for each in models.values()}
-        standard = [name for name, each in models.items() if each.kind == "standard"]
-        model = next(iter([name for name in standard if name in twins] or standard or list(models)), None)
+        paired = [standard.name for standard, _ in pairs_of(models.values())]
+        standard = [name for name, one in models.items() if one.kind == "standard"]
+        model = next(iter([name for name in standard if name in paired] or standard or list(models)), None)
     if model not in models:
         raise NotMeasuredError(NO_MAPS)
-    rows = [Row(image, models[model]) for image in _with_maps(results, [model])[:images]]
-    return heatmap_figure(results, rows, methods, width)
+    return heatmap_plot(results, _rows(results, [models[model]], images), methods, width)
 
 
 @mpl.rc_context(STYLE)
-def twin_heatmaps(
+def pair_heatmaps(
     results: Results,
     pair: tuple[str, str] | None = None,
     images: int = 2,
     methods: Sequence[str] | None = None,
     width: Width = "page",
-) -> Figure:
-    """Figure 3.5: the same images explained for a standard model and for its robust twin, one above the other."""
-    models = {each.name: each for each in models_of(results)}
+) -> Plot:
+    """Figure 3.5: the same images for a standard model and a robust one, by default of the first pair."""
+    models = {one.name: one for one in models_of(results)}
     if pair is None:
-        pairs = [(each.twin, name) for name, each in models.items() if each.kind == "robust" and each.twin in models]
+        pairs = pairs_of(models.values())
         if not pairs:
-            raise NotMeasuredError("no robust model has its standard twin beside it")
-        pair = str(pairs[0][0]), pairs[0][1]
-    rows = [Row(image, models[name]) for image in _with_maps(results, pair)[:images] for name in pair]
-    return heatmap_figure(results, rows, methods, width)
+            raise NotMeasuredError(NO_PAIRS)
+        chosen = list(pairs[0])
+    else:
+        chosen = [models[name] for name in pair]
+    return heatmap_plot(results, _rows(results, chosen, images), methods, width)
 
 
-def heatmap_figure(
-    results: Results, rows: Sequence[Row], methods: Sequence[str] | None = None, width: Width = "page"
-) -> Figure:
-    """One row of tiles each: the image with its box, then the maps, with F1 under each, on one colour scale a row.
+def heatmap_plot(results: Results, rows: Sequence[Row], methods: Sequence[str] | None = None, width: Width = "page") -> Plot:
+    """The image with its box, then the maps with F1 below each, one row of tiles per `Row` and one colour scale per row.
 
-    In a column, where words beside a tile would be longer than it is high, a row's title stands above it.
+    At column width the title of a row is above it: beside it, it would be longer than the tile is high.
     """
     if not rows:
         raise NotMeasuredError(NO_MAPS)
-    there = list(dict.fromkeys(method for row in rows for model, method in row.image.maps if model == row.model.name))
-    chosen = tuple(methods or panel_methods(there))
+    stored = list(dict.fromkeys(method for row in rows for model, method in row.image.maps if model == row.model.name))
+    chosen = tuple(methods or panel_methods(stored))
     scores = _f1_scores(results)
     narrow = width == "column"
     wide, beside, between = (COLUMN_WIDTH, 0.5, 0.36) if narrow else (PAGE_WIDTH, 1.35, 0.24)
     tile = (wide - beside) / (len(chosen) + 1)
-    # In a column, more room between rows, for their titles.
+    # At column width, titles need more space between the rows.
     layout = ConstrainedLayoutEngine(w_pad=0.02, h_pad=0.09) if narrow else ConstrainedLayoutEngine()
     figure = Figure(figsize=(wide, len(rows) * (tile + between) + (0 if narrow else 0.25)), layout=layout)
     grid = figure.subplots(len(rows), len(chosen) + 1, squeeze=False)
-    for place, (row, axes) in enumerate(zip(rows, grid, strict=True)):
+    for index, (row, axes) in enumerate(zip(rows, grid, strict=True)):
         draw_tile(axes[0], row.image.image, row.image.boxes)
         _write_title(axes[0], row, narrow)
         maps = [row.image.maps.get((row.model.name, method)) for method in chosen]
@@ -136,36 +140,35 @@ def heatmap_figure(
             picture = heat_picture(row.image.image, values, limit) if defined and values is not None else None
             draw_tile(panel, picture, row.image.boxes)
             score = scores.get((row.model.name, row.image.image_id, method), math.nan)
-            words = "F1 undefined" if math.isnan(score) else f"F1 {score:.2f}"
-            words = f"{plain(method, 9)} {words.removeprefix('F1 ')}" if narrow else words
-            panel.set_xlabel(words, fontsize=7, labelpad=2)
+            number = "undefined" if math.isnan(score) else f"{score:.2f}"
+            panel.set_xlabel(f"{plain(method, 9) if narrow else 'F1'} {number}", fontsize=7, labelpad=2)
         if narrow:
             axes[0].set_xlabel("F1:", fontsize=7, labelpad=2, loc="right")
-        elif place == 0:
+        elif index == 0:
             for panel, title in zip(axes, ["image and box", *chosen], strict=True):
                 panel.set_title(plain(title))
         draw_scale(figure, limit, beside=axes.tolist(), named=not narrow)
-    return figure
+    return Plot(figure, frozenset(["abstentions"] if any(row.abstained for row in rows) else []))
 
 
 def draw_scale(
     figure: Figure, limit: float, beside: Sequence[Axes] = (), under: Axes | None = None, named: bool = True
 ) -> None:
-    """The colour scale that tiles share: beside them, or in axes of its own under them."""
+    """The colour scale that tiles share: beside them, or in axes below them."""
     colours = ScalarMappable(Normalize(-limit, limit), SCALE)
     if under is None:
         scale = figure.colorbar(colours, ax=list(beside), shrink=0.85, aspect=14, pad=0.01)
         scale.set_label("share of a map's maximum" if named else "", fontsize=6.5)
     else:
         scale = figure.colorbar(colours, cax=under, orientation="horizontal")
-        scale.set_label("against the class ← share of a map's maximum → for it", fontsize=6.5)
+        scale.set_label("opposes the class ← share of a map's maximum → supports it", fontsize=6.5)
     scale.set_ticks([-limit, 0, limit], labels=[f"−{limit:.2g}", "0", f"{limit:.2g}"])
     scale.outline.set_visible(False)
     scale.ax.tick_params(labelsize=6.5, length=2)
 
 
 def draw_tile(panel: Axes, picture: Pixels | None, boxes: Sequence[tuple[float, float, float, float]] = ()) -> None:
-    """A picture with its boxes; where there is no picture, the word "undefined"."""
+    """A picture with its boxes, or the word "undefined" where there is none."""
     panel.set_xticks([])
     panel.set_yticks([])
     panel.grid(False)
@@ -176,7 +179,7 @@ def draw_tile(panel: Axes, picture: Pixels | None, boxes: Sequence[tuple[float, 
         panel.text(0.5, 0.5, "undefined", transform=panel.transAxes, ha="center", va="center", color=GREY)
         return
     height, width = picture.shape[:2]
-    # Pixels from 0 to width, as boxes count them; hard edges, because smoothing would hide what the model sees.
+    # Coordinates from 0 to width, like those of boxes. Not smoothed: that would hide what the model sees.
     panel.imshow(picture, extent=(0, width, height, 0), interpolation="nearest")
     for x0, y0, x1, y1 in boxes:
         for colour, size in (("black", 1.8), (BOX_COLOUR, 1.1)):
@@ -188,7 +191,7 @@ def draw_tile(panel: Axes, picture: Pixels | None, boxes: Sequence[tuple[float, 
 
 
 def _write_title(panel: Axes, row: Row, above: bool) -> None:
-    """Whose maps these are, of what: beside the row's first tile or above it."""
+    """Model and label, beside the first tile of the row or above it."""
     if not above:
         panel.set_ylabel("\n".join(_row_title(row)), fontsize=7)
         return
@@ -199,16 +202,27 @@ def _write_title(panel: Axes, row: Row, above: bool) -> None:
 
 
 def _row_title(row: Row) -> list[str]:
-    said = row.image.predictions.get(row.model.name)
-    words = [plain(row.model.name), plain(row.image.label)]
-    if said is not None and said != row.image.label:
-        words[-1] = f"{words[-1]}, taken for {plain(said)}"
-    return words
+    prediction = row.image.predictions.get(row.model.name)
+    label = plain(row.image.label)
+    if row.abstained:
+        label = f"{label}, abstained"
+    elif prediction is not None and prediction != row.image.label:
+        label = f"{label}, predicted {plain(prediction)}"
+    return [plain(row.model.name), label]
 
 
-def _with_maps(results: Results, models: Sequence[str]) -> list[GalleryImage]:
-    """The images of the gallery that have maps of every one of the models; models of other data have other images."""
-    return [image for image in results.gallery if set(models) <= {name for name, _ in image.maps}]
+def _rows(results: Results, models: Sequence[Model], images: int) -> list[Row]:
+    """The first images of the gallery that have maps of all the models; models of other data have other images."""
+    names = {model.name for model in models}
+    shared = [image for image in results.gallery if names <= {name for name, _ in image.maps}]
+    abstained = abstained_images(results)
+    return [Row(image, model, (model.name, image.image_id) in abstained) for image in shared[:images] for model in models]
+
+
+def abstained_images(results: Results) -> set[tuple[str, str]]:
+    """Model and image of every abstention."""
+    rows = results.rows[abstentions(results.rows) == 1]
+    return set(zip(rows["model"], rows["image_id"], strict=True))
 
 
 def _f1_scores(results: Results) -> dict[tuple[str, str, str], float]:
@@ -216,3 +230,19 @@ def _f1_scores(results: Results) -> dict[tuple[str, str, str], float]:
     shown = results.rows[results.rows["image_id"].isin([image.image_id for image in results.gallery])]
     keys = zip(shown["model"], shown["image_id"], shown["method"], strict=True)
     return dict(zip(keys, floats(shown["f1"]).tolist(), strict=True))
+
+
+def _draw_model(results: Results, options: FigureOptions, width: Width) -> Plot:
+    return model_heatmaps(results, methods=options.methods, width=width)
+
+
+def _draw_pair(results: Results, options: FigureOptions, width: Width) -> Plot:
+    return pair_heatmaps(results, methods=options.methods, width=width)
+
+
+EXPLAINED = (
+    "Red supports the predicted class, blue opposes it; one colour scale per row. The first images of the gallery.",
+    If("abstentions", "Where a model abstained, nothing is attributed."),
+)
+MODEL_HEATMAPS = Drawing("fig3_3", "Attributions of one model", EXPLAINED, _draw_model)
+PAIR_HEATMAPS = Drawing("fig3_5", "Attributions of a standard model and its robust counterpart", EXPLAINED, _draw_pair)

@@ -1,4 +1,4 @@
-"""What a person may ask of figures: methods, a score, an attack; and results split so that no figure mixes data sets."""
+"""Options of figures: methods, a score, an attack; and results split by data set, which no figure mixes."""
 
 from __future__ import annotations
 
@@ -7,83 +7,78 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from locality.report.aggregates import ATTACKS, NORMS, Budget, NotMeasuredError, models_of, panel_methods
-from locality.results.results import Results, empty_table, of_data
-
-SCORES = ("f1", "precision", "recall", "lift")
+from locality.errors import ArgumentError, unknown_choice
+from locality.report.aggregates import ATTACKS, Budget, NotMeasuredError, panel_methods
+from locality.report.models import models_of
+from locality.results.results import Results, of_data
+from locality.results.schema import SCORES
+from locality.types import NORMS, Threat
 
 
 @dataclass(frozen=True)
-class Choice:
-    """What to draw where a figure leaves it open; nothing means what the paper draws."""
+class FigureOptions:
+    """What to draw; None is what the paper draws."""
 
     methods: tuple[str, ...] | None = None
-    score: str | None = None  # of Figures 3.2, 3.4 and of the distance; B.1 and B.2 have their own
+    score: str | None = None  # of Figures 3.2, 3.4 and distance; B.1 and B.2 have their own
     budget: Budget | None = None  # of Figure 3.4
 
 
-def checked_choice(
+def figure_options(
     results: Results, methods: Sequence[str] | None = None, score: str | None = None, attack: str | None = None
-) -> Choice:
-    """The choice, if the results have what it names."""
-    there = all_methods(results)
-    unknown = [name for name in methods or () if name not in there]
-    if unknown:
-        raise ValueError(f"`methods` must be among {', '.join(there) or 'none'}, got {', '.join(unknown)}")
+) -> FigureOptions:
+    """The options, checked against the results."""
+    measured = measured_methods(results)
+    for name in methods or ():
+        if name not in measured:
+            raise unknown_choice("methods", name, measured or ["none"])
     if score is not None and score not in SCORES:
-        raise ValueError(f"`score` must be one of {', '.join(SCORES)}, got {score!r}")
-    table = results.get("robust", empty_table({"attack": str, "norm": str, "epsilon": float})).drop_duplicates(
-        ["attack", "norm", "epsilon"]
-    )
-    known = [
-        Budget(str(a), str(b), float(c)) for a, b, c in zip(table["attack"], table["norm"], table["epsilon"], strict=True)
-    ]
-    return Choice(tuple(methods) if methods else None, score, None if attack is None else named_budget(known, attack))
+        raise unknown_choice("score", score, SCORES)
+    budget = None if attack is None else named_budget(_budgets(results), attack)
+    return FigureOptions(tuple(methods) if methods else None, score, budget)
 
 
-def all_methods(results: Results) -> list[str]:
-    """Every method that has scores, maps or a sanity check, the scored ones first."""
-    stored = [method for image in results.gallery for _, method in image.maps]
-    randomised = results["layer_randomisation"]["method"].unique() if "layer_randomisation" in results else ()
-    return list(dict.fromkeys(map(str, [*results.rows["method"].unique(), *randomised, *stored])))
+def measured_methods(results: Results) -> list[str]:
+    """Every method with scores, layer randomisation or stored maps, those with scores first."""
+    tables = [results[name] for name in ("rows", "layer_randomisation", "gallery") if name in results]
+    return list(dict.fromkeys(str(method) for table in tables for method in table["method"].unique()))
 
 
-def shown_methods(asked: Sequence[str] | None, there: Sequence[str], every: bool = False) -> tuple[str, ...]:
-    """The methods of a figure: those asked for, which must be there, or else the paper's three; with `every`, all.
+def shown_methods(wanted: Sequence[str] | None, measured: Sequence[str], every: bool = False) -> tuple[str, ...]:
+    """The methods of a figure: the wanted ones, which must be measured; by default the paper's, or with `every` all.
 
     >>> shown_methods(None, ["AGI", "SM", "IG"]), shown_methods(["AGI"], ["AGI", "SM", "IG"])
     (('SM', 'IG'), ('AGI',))
     """
-    if not asked:
-        return tuple(there) if every else panel_methods(there)
-    missing = [name for name in asked if name not in there]
+    if not wanted:
+        return tuple(measured) if every else panel_methods(measured)
+    missing = [name for name in wanted if name not in measured]
     if missing:
-        raise NotMeasuredError(f"it was not measured for {', '.join(missing)}")
-    return tuple(asked)
+        raise NotMeasuredError(f"not measured for {', '.join(missing)}")
+    return tuple(wanted)
 
 
-def named_budget(known: Iterable[Budget], words: str) -> Budget:
-    """The one budget that all the words fit: a norm, a radius, an attack, in any order.
+def named_budget(known: Iterable[Budget], text: str) -> Budget:
+    """The one budget that matches every word of the text: a norm, a radius, an attack, in any order.
 
-    >>> four, eight = (Budget("paper", "linf", levels / 255) for levels in (4, 8))
+    >>> four, eight = (Budget("paper", Threat("linf", levels / 255)) for levels in (4, 8))
     >>> named_budget([four, eight], "linf 8/255") == eight
     True
     """
     budgets = sorted(set(known))
-    given = words.replace(",", " ").split()
-    fitting = [budget for budget in budgets if given and all(_fits(word, budget) for word in given)]
-    if len(fitting) != 1:
-        names = (
-            "; ".join(f"{each.norm} {_radius(each)} {each.attack}" for each in budgets) or "none, as nothing was attacked"
-        )
-        raise ValueError(f"`attack` must name one of: {names}, got {words!r}")
-    return fitting[0]
+    words = text.replace(",", " ").split()
+    matching = [budget for budget in budgets if words and all(_matches(word, budget) for word in words)]
+    if len(matching) != 1:
+        names = [f"{budget.threat.norm} {budget.threat.radius_text} {budget.attack}" for budget in budgets]
+        expected = f"one of: {'; '.join(names)}" if names else "left out, as no attack was measured"
+        raise ArgumentError("attack", expected, text)
+    return matching[0]
 
 
 def by_data(results: Results) -> dict[str, Results]:
-    """The results of each data set: boxes of another size make another F1, so that models of two are not compared.
+    """The results per data set: F1 depends on the size of the boxes, so models of two data sets are not compared.
 
-    The name is empty where it is not known.
+    The key is empty where the data set is unknown.
     """
     names = list(dict.fromkeys(model.data for model in models_of(results) if model.data))
     if len(names) < 2:
@@ -92,27 +87,32 @@ def by_data(results: Results) -> dict[str, Results]:
 
 
 def file_words(names: Sequence[str]) -> dict[str, str]:
-    """What stands for each data set in a file's name; two never share one.
+    """A distinct part of a file's name for each data set.
 
     >>> file_words(["shapes", "imagenet:/a b", "imagenet:/a_b"])
     {'shapes': 'shapes', 'imagenet:/a b': 'imagenet_a_b', 'imagenet:/a_b': 'imagenet_a_b_3'}
     """
-    found: dict[str, str] = {}
-    for place, name in enumerate(names, 1):
+    words: dict[str, str] = {}
+    for number, name in enumerate(names, 1):
         word = re.sub(r"[^A-Za-z0-9.-]+", "_", name).strip("_.")[-60:] or "data"
-        found[name] = f"{word}_{place}" if word in found.values() else word
-    return found
+        words[name] = f"{word}_{number}" if word in words.values() else word
+    return words
 
 
-def _fits(word: str, budget: Budget) -> bool:
-    names = {budget.norm, NORMS.get(budget.norm, budget.norm), budget.attack, *ATTACKS.get(budget.attack, "").split()}
+def _budgets(results: Results) -> list[Budget]:
+    if "robust" not in results:
+        return []
+    rows = results["robust"].drop_duplicates(["attack", "norm", "epsilon"])
+    columns = (rows["attack"], rows["norm"], rows["epsilon"])
+    return [Budget(str(attack), Threat(norm, float(radius))) for attack, norm, radius in zip(*columns, strict=True)]
+
+
+def _matches(word: str, budget: Budget) -> bool:
+    norm = budget.threat.norm
+    names = {norm, NORMS[norm], budget.attack, *ATTACKS.get(budget.attack, "").split()}
     if word.lower() in {name.lower() for name in names}:
         return True
     try:
-        return abs(float(Fraction(word)) - budget.epsilon) < 1e-6
+        return abs(float(Fraction(word)) - budget.threat.radius) < 1e-6
     except (ValueError, ZeroDivisionError):
         return False
-
-
-def _radius(budget: Budget) -> str:
-    return f"{budget.epsilon * 255:.3g}/255" if budget.norm == "linf" else f"{budget.epsilon:g}"

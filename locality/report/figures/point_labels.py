@@ -1,10 +1,13 @@
-"""Where labels of points go, so that none covers another or a point."""
+"""Labels beside points: placed so that none covers another or a point, and letters for models that look alike."""
 
 from __future__ import annotations
 
 import itertools
 import math
+import string
+import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,19 +17,75 @@ from matplotlib.patheffects import withStroke
 from matplotlib.text import Annotation
 from numpy.typing import NDArray
 
+from locality.report.estimates import Estimate
+from locality.report.figures.style import Width, plain
+from locality.report.models import Model
+
 DIRECTIONS = [
     *((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1)),
     *((1, 0.5), (1, -0.5), (-1, 0.5), (-1, -0.5), (0.5, 1), (-0.5, 1), (0.5, -1), (-0.5, -1)),
 ]
 DISTANCES = (4.5, 9.0, 14.0, 20.0, 27.0)  # points, from a marker to its label
 MARKER = 3.5  # points, half of a marker with its edge
-STEP = 2.0  # points, between the places of a line that are looked at
+STEP = 2.0  # points, between the positions of a line that are checked
 LEADER: Any = {"arrowstyle": "-", "linewidth": 0.5, "color": "#222222", "shrinkA": 3.5, "shrinkB": 0}
 Polyline = Sequence[tuple[float, float]]
-OUTSIDE = 1e4  # worse than any overlap
-# In points²; a letter covers about 35. A label nearer to another marker, or whose line crosses one, is taken for that one's.
-MISTAKEN = 30.0
-COVERED = 3.0  # times as bad as it is large
+OUTSIDE = 1e4  # cost of leaving the panel: more than any overlap
+# Cost in points² of a label that is nearer to another marker, or whose line crosses one; a letter covers about 35.
+AMBIGUOUS = 30.0
+COVERED = 3.0  # cost per point² of overlap
+KEY_LENGTH: dict[Width, int] = {"page": 138, "column": 62}  # characters of a line
+
+
+@dataclass(frozen=True)
+class Point:
+    """A model in a panel, with the intervals of its position."""
+
+    model: Model
+    x: Estimate
+    y: Estimate
+
+
+def model_letters(models: Sequence[Model]) -> dict[str, str]:
+    """A letter for each model that has the same marker and look as another.
+
+    >>> first, second = (Model(name, "net", "at", "robust") for name in ("first", "second"))
+    >>> model_letters([first, second]), model_letters([first])
+    ({'first': 'a', 'second': 'b'}, {})
+    """
+    looks = [(model.family, model.kind) for model in models]
+    shared = [model.name for model, look in zip(models, looks, strict=True) if looks.count(look) > 1]
+    return dict(zip(shared, string.ascii_letters, strict=False))
+
+
+def letter_key(models: Sequence[Model], width: Width) -> str | None:
+    """The models that the letters stand for, in lines of the figure's width."""
+    by_name = {model.name: model for model in models}
+    entries = [f"{letter} {plain(_variant(by_name[name]), 36)}" for name, letter in model_letters(models).items()]
+    whole = "   ".join(entry.replace(" ", "\N{NO-BREAK SPACE}") for entry in entries)
+    return "\n".join(textwrap.wrap(whole, KEY_LENGTH[width])) or None
+
+
+def write_letters(panel: Axes, points: Sequence[Point], letters: dict[str, str], lines: Sequence[Polyline] = ()) -> None:
+    """The letters beside their points, clear of error bars and `lines`. Call it when limits and layout are final."""
+    lettered = [point for point in points if point.model.name in letters]
+    bars = [(point.x.low, point.y.mean, point.x.high, point.y.mean) for point in points]
+    bars += [(point.x.mean, point.y.low, point.x.mean, point.y.high) for point in points]
+    place_labels(
+        panel,
+        [(point.x.mean, point.y.mean) for point in lettered],
+        [letters[point.model.name] for point in lettered],
+        [bar for bar in bars if not any(map(math.isnan, bar))],
+        [*lines, *([(point.x.mean, point.y.mean)] for point in points)],
+        fontsize=7,
+        fontweight="bold",
+        zorder=6,
+    )
+
+
+def _variant(model: Model) -> str:
+    """What distinguishes a model from others of its family and kind."""
+    return f"{model.family} {model.training_text}" if model.threat is not None else model.name
 
 
 def place_labels(
@@ -37,12 +96,11 @@ def place_labels(
     lines: Sequence[Polyline] = (),
     **looks: Any,
 ) -> list[Annotation]:
-    """Write each text beside its point: of the places around it, the one that covers the least and lies nearest.
+    """Write each text beside its point, at the position around it that covers the least and is nearest.
 
-    `obstacles` are boxes (x0, y0, x1, y1) in the axes' data that are better left free, such as error bars; so are `lines`,
-    such as arrows, each a sequence of corners; a line of one corner is a marker without a label. Labels are placed one after
-    the other, those of crowded points first, each nearer to its own marker than to others if it can be. Call it when limits
-    and layout are final.
+    Labels avoid `obstacles`, boxes (x0, y0, x1, y1) in data coordinates such as error bars, and `lines`, sequences of
+    corners such as arrows; a line of one corner is a marker without a label. Labels of crowded points are placed first, each
+    nearer to its own marker than to others where possible. Call it when limits and layout are final.
     """
     figure = axes.get_figure(root=True)
     assert figure is not None
@@ -62,15 +120,15 @@ def place_labels(
     markers = np.concatenate([centres, *alone])
     crowd = [float(np.sort(np.hypot(*(centres - centre).T))[1:3].sum()) for centre in centres]
     notes: list[Annotation] = []
-    for place in sorted(range(len(points)), key=lambda each: crowd[each]):
+    for index in sorted(range(len(points)), key=crowd.__getitem__):
         note = axes.annotate(
-            texts[place],
-            points[place],
+            texts[index],
+            points[index],
             (0, 0),
             textcoords="offset points",
             ha="center",
             va="center",
-            path_effects=[withStroke(linewidth=1.5, foreground="white")],  # readable where it must cover something
+            path_effects=[withStroke(linewidth=1.5, foreground="white")],  # readable where it covers something
             **looks,
         )
         extent = note.get_window_extent(renderer)
@@ -81,24 +139,24 @@ def place_labels(
                     right * (far * scale + extent.width / 2),
                     up * (far * scale + extent.height / 2) * (0.8 if right else 1),
                 )
-                x, y = centres[place] + shift
+                x, y = centres[index] + shift
                 box = (x - extent.width / 2, y - extent.height / 2, x + extent.width / 2, y + extent.height / 2)
                 cost = COVERED * sum(_overlap(box, other) for other in taken) + 2 * far * scale
-                cost += MISTAKEN * scale**2 * _mistakable(np.array([x, y]), centres[place], markers, far, MARKER * scale)
+                cost += AMBIGUOUS * scale**2 * _ambiguities(np.array([x, y]), centres[index], markers, far, MARKER * scale)
                 if box[0] < frame.x0 or box[2] > frame.x1 or box[1] < frame.y0 or box[3] > frame.y1:
                     cost += OUTSIDE
                 if cost < best_cost:
                     best, best_cost, best_box, best_far = shift, cost, box, far
         note.xyann = (best[0] / scale, best[1] / scale)
-        if best_far > DISTANCES[0]:  # not beside its point: a thin line leads there
-            axes.annotate("", points[place], note.xyann, textcoords="offset points", zorder=note.zorder, arrowprops=LEADER)
-        taken += [best_box] * 4  # two labels that overlap can be read worst of all
+        if best_far > DISTANCES[0]:  # far from its point: connect them by a thin line
+            axes.annotate("", points[index], note.xyann, textcoords="offset points", zorder=note.zorder, arrowprops=LEADER)
+        taken += [best_box] * 4  # two labels that overlap are the hardest to read
         notes.append(note)
     return notes
 
 
 def _along(corners: NDArray[np.float64], step: float) -> NDArray[np.float64]:
-    """Places on the way from corner to corner, no farther apart than `step`."""
+    """Positions along the line, at most `step` apart."""
     parts = [corners[:1]]
     for start, end in itertools.pairwise(corners):
         count = max(1, math.ceil(float(np.hypot(*(end - start))) / step))
@@ -106,10 +164,10 @@ def _along(corners: NDArray[np.float64], step: float) -> NDArray[np.float64]:
     return np.concatenate(parts)
 
 
-def _mistakable(
+def _ambiguities(
     label: NDArray[np.float64], own: NDArray[np.float64], markers: NDArray[np.float64], far: float, radius: float
 ) -> float:
-    """How many other markers a label could be taken for: nearer ones, and those that its line to its own marker crosses."""
+    """The number of other markers that a label could belong to: nearer ones, and those that its connecting line crosses."""
     others = markers[np.hypot(*(markers - own).T) > 1]
     nearer = np.hypot(*(others - label).T) < np.hypot(*(own - label))
     if far == DISTANCES[0]:
@@ -117,11 +175,11 @@ def _mistakable(
     way = label - own
     along = np.clip((others - own) @ way / (way @ way), 0, 1)
     beside = np.hypot(*(own + along[:, None] * way - others).T)
-    return float((beside < radius).sum())  # the line tells nearer ones from its own
+    return float((beside < radius).sum())  # the connecting line makes nearer ones harmless
 
 
 def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> float:
-    """The area that two boxes share, in pixels²."""
+    """The overlap of two boxes in pixels²."""
     width = min(one[2], other[2]) - max(one[0], other[0])
     height = min(one[3], other[3]) - max(one[1], other[1])
     return width * height if width > 0 and height > 0 else 0.0

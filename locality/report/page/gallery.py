@@ -1,4 +1,4 @@
-"""What the report's gallery shows, as plain values: pictures, boxes, maps and scores of the stored images."""
+"""The data of the report's gallery, as JSON: pictures, boxes, maps and scores of the stored images."""
 
 from __future__ import annotations
 
@@ -11,34 +11,37 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from locality.report.aggregates import USUAL_METHODS, Model, floats, models_of
-from locality.report.figures.heatmaps import FAINT, NEGATIVE, POSITIVE, Map
+from locality.report.aggregates import USUAL_METHODS
+from locality.report.estimates import floats
+from locality.report.figures.heatmaps import FAINT, NEGATIVE, POSITIVE, Map, abstained_images
+from locality.report.models import Model, models_of, pairs_of
 from locality.results.gallery import GalleryImage
 from locality.results.results import Results
 
-MOST_BYTES = 30_000_000  # of maps in one page: browsers still open it at once
+MOST_BYTES = 30_000_000  # of maps in one page: browsers still open it without delay
 
 
 def gallery_data(results: Results) -> dict[str, Any] | None:
-    """The gallery for JSON, or None where nothing was stored; of very many images the first that fit."""
+    """The gallery for JSON, or None where no maps were stored; only the first images if not all fit."""
     shown = {name for image in results.gallery for name, _ in image.maps}
     models = [model for model in models_of(results) if model.name in shown]
     methods = list(dict.fromkeys(method for image in results.gallery for _, method in image.maps))
     if not models or not methods:
         return None
-    scores = _scores(results)
+    scores, abstained = _scores(results), abstained_images(results)
     images: list[dict[str, Any]] = []
     size = 0
     for image in results.gallery:
         entry = _entry(image, models, methods, scores)
+        entry["abstained"] = [(model.name, image.image_id) in abstained for model in models]
         size += sum(len(address) for row in entry["maps"] for address in row if address is not None)
         if images and size > MOST_BYTES:
             break
         images.append(entry)
     return {
         "images": images,
-        "left_out": len(results.gallery) - len(images),
-        "models": [{"name": model.name, "trained": model.trained, "kind": model.kind} for model in models],
+        "omitted": len(results.gallery) - len(images),
+        "models": [{"name": model.name, "training": model.training_text, "kind": model.kind} for model in models],
         "methods": methods,
         "start": {"models": _first_models(models), "methods": _first_methods(methods)},
         "positive": list(POSITIVE),
@@ -48,7 +51,7 @@ def gallery_data(results: Results) -> dict[str, Any] | None:
 
 
 def map_picture(values: Map) -> str:
-    """A map from −1 to 1 as a grey PNG: level 128 + 127·sign(v)·√|v|, so that small values keep their detail."""
+    """A map from −1 to 1 as a grey PNG with levels 128 + 127·sign(v)·√|v|, so that small values keep their detail."""
     sizes = np.clip(np.nan_to_num(values.astype(np.float64)), -1, 1)
     levels = np.rint(128 + 127 * np.sign(sizes) * np.sqrt(np.abs(sizes))).astype(np.uint8)
     return _png(levels)
@@ -63,8 +66,8 @@ def _entry(
     for model in models:
         own = [image.maps.get((model.name, method)) for method in methods]
         maps.append([None if one is None or np.isnan(one.astype(np.float32)).all() else map_picture(one) for one in own])
-        found = [scores.get((model.name, image.image_id, method)) for method in methods]
-        numbers.append([None if pair is None else [_number(value) for value in pair] for pair in found])
+        pairs = [scores.get((model.name, image.image_id, method)) for method in methods]
+        numbers.append([None if pair is None else [_number(value) for value in pair] for pair in pairs])
     return {
         "id": image.image_id,
         "label": image.label,
@@ -87,16 +90,14 @@ def _scores(results: Results) -> dict[tuple[str, str, str], tuple[float, float]]
 
 
 def _first_models(models: list[Model]) -> list[int]:
-    """Those shown at first: a standard model and its robust twin where there is one, else the first two."""
-    names = [model.name for model in models]
-    for place, model in enumerate(models):
-        if model.kind == "robust" and model.twin in names:
-            return [names.index(model.twin), place]
+    """The models shown at first: a pair if there is one, else the first two."""
+    for pair in pairs_of(models):
+        return [models.index(model) for model in pair]
     return list(range(min(2, len(models))))
 
 
 def _first_methods(methods: list[str]) -> list[int]:
-    usual = [place for place, method in enumerate(methods) if method in USUAL_METHODS]
+    usual = [index for index, method in enumerate(methods) if method in USUAL_METHODS]
     return usual or list(range(min(3, len(methods))))
 
 

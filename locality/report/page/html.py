@@ -1,8 +1,8 @@
-"""The report: one HTML file with everything in it, which needs no network and runs no script but its own.
+"""The report: one self-contained HTML file that needs no network.
 
-Names and paths come from strangers. In the page they are escaped text or JSON; the script writes them with `textContent`
-only. The policy in the page's head allows the one script and the one style sheet by their hashes, pictures inside the file,
-and nothing else: even a name that slipped through could not run.
+Names and paths are untrusted. In the page they are escaped text or JSON, and the script writes them with `textContent` only.
+The content security policy allows only the page's own script and style sheet, by their hashes, and embedded pictures: a name
+that was not escaped could not run either.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from locality import __version__
 from locality.files import write_atomically
 from locality.report.aggregates import NotMeasuredError
 from locality.report.figures.catalogue import FIGURES
-from locality.report.figures.options import Choice, by_data
-from locality.report.figures.style import figure_bytes
+from locality.report.figures.files import figure_bytes
+from locality.report.figures.options import FigureOptions, by_data
 from locality.report.findings import sentences
 from locality.report.page.gallery import gallery_data
 from locality.report.tables.build import tables
@@ -31,13 +31,13 @@ from locality.report.tables.table import Cell, Column, Table
 from locality.results.results import Results
 
 SHOWN_FIGURES = ("3.4", "3.5", "3.2", "distance", "2.4", "3.3", "B.1", "B.2")
-PIXELS = 140  # an inch of a figure
-LONG = 24  # letters of a field that may be broken into lines
+PIXELS = 140  # per inch of a figure
+LONG = 24  # characters of a text cell that may be wrapped
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page."""
+    """A section of the page."""
 
     name: str
     title: str
@@ -45,10 +45,9 @@ class Section:
 
 
 def write_report(results: Results, path: Path) -> Path:
-    """Write the page to `path`, whole or not at all."""
+    """Write the page to `path`; the file is complete or absent."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    page = report_page(results)
-    write_atomically(path, page)
+    write_atomically(path, report_page(results))
     return path
 
 
@@ -65,7 +64,7 @@ def report_page(results: Results) -> str:
         Section("figures", "Figures", "".join(_figures(results))),
         Section("gallery", "Gallery", _gallery(gallery)),
         Section("tables", "Tables", "".join(_table(table) for table in tables(results))),
-        Section("provenance", "Where the numbers come from", _provenance(results)),
+        Section("provenance", "Provenance", _provenance(results)),
     ]
     shown = [section for section in sections if section.content]
     style, script = (
@@ -98,7 +97,7 @@ def json_in_html(value: Any) -> str:
 
 
 def _policy(style: str, script: str) -> str:
-    """What the page may do, as a Content-Security-Policy."""
+    """The Content-Security-Policy of the page."""
     rules = {
         "default-src": "'none'",
         "img-src": "data:",
@@ -119,27 +118,27 @@ def _list(lines: Sequence[str]) -> str:
 
 
 def _figures(results: Results) -> list[str]:
-    """Those that can be drawn, of each data set under its name where there are several."""
+    """The figures that the results allow; each of several data sets has its own, under its name."""
     parts = by_data(results)
-    found = []
+    content = []
     for data, part in parts.items():
         drawn = [figure for name in SHOWN_FIGURES for figure in _figure(part, name, data)]
-        found += [f"<h3>{escape(data)}</h3>"] if drawn and len(parts) > 1 else []
-        found += drawn
-    return found
+        content += [f"<h3>{escape(data)}</h3>"] if drawn and len(parts) > 1 else []
+        content += drawn
+    return content
 
 
 def _figure(results: Results, name: str, data: str) -> list[str]:
     drawing = FIGURES[name]
     try:
-        figure = drawing.draw(results, Choice(), "page")
+        plot = drawing.draw(results, FigureOptions(), "page")
     except NotMeasuredError:
         return []
-    picture = base64.b64encode(figure_bytes(figure, "svg")).decode()
+    picture = base64.b64encode(figure_bytes(plot.figure, "svg")).decode()
     number = f"Figure {name}. " if name[-1].isdigit() else ""
-    words = f"<strong>{escape(number + drawing.title)}.</strong> {escape(drawing.caption(figure, data))}"
-    # Letters of all figures are of one size: a figure of half the width is half as wide here, too.
-    width = round(PIXELS * float(figure.get_size_inches()[0]))
+    words = f"<strong>{escape(number + drawing.title)}.</strong> {escape(drawing.caption(plot, data))}"
+    # Text has one size in all figures, so a figure of half the width is half as wide here too.
+    width = round(PIXELS * float(plot.figure.get_size_inches()[0]))
     image = f'<img src="data:image/svg+xml;base64,{picture}" width="{width}" alt="{escape(drawing.title)}">'
     return [f"<figure>{image}<figcaption>{words}</figcaption></figure>"]
 
@@ -160,13 +159,13 @@ def _table(table: Table) -> str:
 
 
 def _head(column: Column) -> str:
-    kind = "text" if column.form == "text" else "number"
-    return f'<th scope="col" class="{kind}" data-form="{kind}"><button type="button">{escape(column.title)}</button></th>'
+    kind = "text" if column.type == "text" else "number"
+    return f'<th scope="col" class="{kind}" data-type="{kind}"><button type="button">{escape(column.title)}</button></th>'
 
 
 def _cell(cell: Cell, column: Column) -> str:
-    kinds = [kind for kind in ("text" if column.form == "text" else "", cell.mark) if kind]
-    kinds += ["long"] if column.form == "text" and len(cell.text) > LONG else []
+    kinds = [kind for kind in ("text" if column.type == "text" else "", cell.mark) if kind]
+    kinds += ["long"] if column.type == "text" and len(cell.text) > LONG else []
     look = f' class="{" ".join(kinds)}"' if kinds else ""
     value = "" if cell.value is None else f' data-value="{cell.value!r}"'
     return f"<td{look}{value}>{escape(cell.text)}</td>"
@@ -175,18 +174,18 @@ def _cell(cell: Cell, column: Column) -> str:
 def _gallery(gallery: dict[str, Any] | None) -> str:
     if gallery is None:
         return ""
-    left_out = gallery["left_out"]
-    note = f'<p class="note">{left_out:,} more images were stored; this file shows the first.</p>' if left_out else ""
+    omitted = gallery["omitted"]
+    note = f'<p class="note">{omitted:,} more images are stored; this page shows the first ones.</p>' if omitted else ""
     return (
-        '<p class="note">Pick an image (mouse, or arrow keys in the list), models and methods. Red speaks for the predicted '
-        "class, blue against it; the box is what a person marked. One colour scale a row.</p>"
+        '<p class="note">Choose an image (by mouse, or with the arrow keys in the list), models and methods. Red supports '
+        "the predicted class, blue opposes it; the box is the annotation. One colour scale per row.</p>"
         f'{note}<div class="gallery"><ul id="pictures" class="pictures" role="listbox" aria-label="Images"></ul><div>'
         '<div class="choices"><fieldset id="models"><legend>Models</legend></fieldset>'
         '<fieldset id="methods"><legend>Methods</legend></fieldset>'
         '<fieldset><legend>Full colour</legend><label>above <input type="range" id="contrast" min="90" max="100" step="0.5" '
         'value="99.5"><output for="contrast">99.5 %</output> of a row\'s values</label></fieldset></div>'
-        '<p class="scale">against <canvas id="scale" width="176" height="12" role="img" '
-        'aria-label="Colour scale from blue, against, to red, for"></canvas> for the class</p>'
+        '<p class="scale">opposes <canvas id="scale" width="176" height="12" role="img" '
+        'aria-label="Colour scale from blue, opposes, to red, supports"></canvas> supports the class</p>'
         '<p id="shown" class="note" role="status" aria-live="polite"></p><div id="sheet" class="sheet"></div></div></div>'
     )
 

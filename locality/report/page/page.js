@@ -1,9 +1,9 @@
 "use strict";
 (() => {
-  // Tables: a click on a column's title sorts by it, a second one the other way. What has no number stays at the end.
+  // Tables: a click on a column's title sorts by it, a second click reverses the order. Missing numbers stay at the end.
   const sortBy = (table, column, head) => {
-    const numeric = head.dataset.form !== "text";
-    // Numbers start with the largest, words with the first letter.
+    const numeric = head.dataset.type !== "text";
+    // Numbers start with the largest, text with the first in the alphabet.
     const start = numeric ? "descending" : "ascending";
     const back = numeric ? "ascending" : "descending";
     const wanted = head.getAttribute("aria-sort") === start ? back : start;
@@ -19,7 +19,7 @@
       const order = numeric ? one.value - other.value : one.value.localeCompare(other.value, "en", { numeric: true });
       return direction * order;
     });
-    body.append(...rows.map((each) => each.row));
+    body.append(...rows.map((entry) => entry.row));
     for (const cell of table.tHead.rows[0].cells) cell.removeAttribute("aria-sort");
     head.setAttribute("aria-sort", wanted);
   };
@@ -29,7 +29,7 @@
     });
   }
 
-  // Tables wider than the page: say that there is more, and show where.
+  // Tables wider than the page: show that there are more columns.
   const wide = Array.from(document.querySelectorAll(".wide"));
   const markWide = () => {
     for (const frame of wide) {
@@ -57,7 +57,7 @@
   };
   const state = { image: 0, models: new Set(data.start.models), methods: new Set(data.start.methods) };
 
-  // Pixels of a picture file, kept once decoded: four bytes each.
+  // Pixels of a picture, cached once decoded: four bytes each.
   const decoded = new Map();
   const pixels = (address) => {
     if (!decoded.has(address)) {
@@ -77,9 +77,9 @@
   // Levels hold the sign and the square root of a value, so that small values keep their detail.
   const valuesOf = (picture) => {
     const values = new Float32Array(picture.width * picture.height);
-    for (let place = 0; place < values.length; place += 1) {
-      const root = (picture.data[4 * place] - 128) / 127;
-      values[place] = Math.sign(root) * root * root;
+    for (let index = 0; index < values.length; index += 1) {
+      const root = (picture.data[4 * index] - 128) / 127;
+      values[index] = Math.sign(root) * root * root;
     }
     return values;
   };
@@ -89,7 +89,7 @@
     const sizes = new Float32Array(total);
     let start = 0;
     for (const values of maps) {
-      for (let place = 0; place < values.length; place += 1) sizes[start + place] = Math.abs(values[place]);
+      for (let index = 0; index < values.length; index += 1) sizes[start + index] = Math.abs(values[index]);
       start += values.length;
     }
     sizes.sort();
@@ -100,12 +100,12 @@
     canvas.height = image.height;
     const context = canvas.getContext("2d");
     const made = context.createImageData(image.width, image.height);
-    for (let place = 0; place < values.length; place += 1) {
-      const start = 4 * place;
+    for (let index = 0; index < values.length; index += 1) {
+      const start = 4 * index;
       const grey = 0.299 * image.data[start] + 0.587 * image.data[start + 1] + 0.114 * image.data[start + 2];
       const paper = 255 - data.faint * (255 - grey);
-      const share = Math.min(1, Math.abs(values[place]) / limit);
-      const colour = values[place] > 0 ? data.positive : data.negative;
+      const share = Math.min(1, Math.abs(values[index]) / limit);
+      const colour = values[index] > 0 ? data.positive : data.negative;
       for (let part = 0; part < 3; part += 1) {
         made.data[start + part] = Math.round(paper * (1 - share) + colour[part] * share);
       }
@@ -137,33 +137,37 @@
   const missing = (caption, reason) => element(
     "figure", { class: "tile" }, element("div", { class: "missing" }, reason), element("figcaption", {}, caption),
   );
+  const decision = (image, model) => {
+    const prediction = image.predictions[model];
+    if (image.abstained[model]) return `, abstained (label ${image.label})`;
+    if (prediction === null) return "";
+    return prediction === image.label ? `, predicts ${prediction}` : `, predicts ${prediction} (label ${image.label})`;
+  };
   const score = (numbers) => {
     if (!numbers) return "";
-    // Rounded first and 0 added: a little below 0 would be written as −0.00.
+    // Rounded first, and 0 added, so that small negative values are not written as −0.00.
     const written = (value) => (Math.round(100 * value) / 100 + 0).toFixed(2).replace("-", "−");
     const [f1, lift] = numbers.map((value) => (value === null ? "undefined" : written(value)));
     return `F1 ${f1} · lift ${lift}`;
   };
 
-  let turn = 0; // of the drawing that is wanted: an older one that is still being decoded is given up
+  let turn = 0; // of the latest drawing: an older one that is still decoding stops
   const draw = async () => {
     turn += 1;
     const mine = turn;
     const image = data.images[state.image];
     const source = await pixels(image.picture);
     const rows = [];
-    for (const [place, model] of data.models.entries()) {
-      if (!state.models.has(place)) continue;
+    for (const [index, model] of data.models.entries()) {
+      if (!state.models.has(index)) continue;
       const chosen = data.methods.map((name, method) => [name, method]).filter(([, method]) => state.methods.has(method));
       const maps = await Promise.all(chosen.map(async ([, method]) => {
-        const address = image.maps[place][method];
+        const address = image.maps[index][method];
         return address === null ? null : valuesOf(await pixels(address));
       }));
       if (mine !== turn) return;
       const limit = sharedLimit(maps.filter((values) => values !== null), Number(contrast.value));
-      const said = image.predictions[place];
-      const verdict = said === null ? "" : said === image.label ? `, says ${said}` : `, says ${said} (it is ${image.label})`;
-      const title = element("h4", { class: model.kind }, model.name, element("small", {}, ` ${model.trained}${verdict}`));
+      const title = element("h4", { class: model.kind }, model.name, element("small", {}, ` ${model.training}${decision(image, index)}`));
       const row = element("div", { class: "row" }, title);
       row.style.setProperty("--columns", Math.min(chosen.length + 1, 5));
       const [plain, first] = tile(image, "image and box", `${image.label}, ${image.id}`);
@@ -171,15 +175,15 @@
       plain.height = source.height;
       plain.getContext("2d").putImageData(source, 0, 0);
       row.append(first);
-      chosen.forEach(([name, method], each) => {
-        const numbers = score(image.scores[place][method]);
+      chosen.forEach(([name, method], column) => {
+        const numbers = score(image.scores[index][method]);
         const caption = numbers ? `${name}: ${numbers}` : name;
-        if (maps[each] === null) {
+        if (maps[column] === null) {
           row.append(missing(caption, "no map"));
           return;
         }
         const [canvas, made] = tile(image, caption, `${name} map of ${model.name}. ${numbers}`);
-        paint(canvas, source, maps[each], limit);
+        paint(canvas, source, maps[column], limit);
         row.append(made);
       });
       rows.push(row);
@@ -191,20 +195,20 @@
     sheet.dataset.drawn = String(mine);
   };
 
-  const choose = (place, focus) => {
-    state.image = (place + data.images.length) % data.images.length;
-    Array.from(list.children).forEach((item, each) => {
-      const chosen = each === state.image;
+  const choose = (index, focus) => {
+    state.image = (index + data.images.length) % data.images.length;
+    Array.from(list.children).forEach((item, position) => {
+      const chosen = position === state.image;
       item.setAttribute("aria-selected", String(chosen));
       item.tabIndex = chosen ? 0 : -1;
       if (chosen && focus) item.focus();
     });
     draw();
   };
-  data.images.forEach((image, place) => {
+  data.images.forEach((image, index) => {
     const picture = element("img", { src: image.picture, alt: "" });
-    const item = element("li", { role: "option", id: `picture-${place}` }, picture, element("span", {}, image.label));
-    item.addEventListener("click", () => choose(place, true));
+    const item = element("li", { role: "option", id: `picture-${index}` }, picture, element("span", {}, image.label));
+    item.addEventListener("click", () => choose(index, true));
     list.append(item);
   });
   list.addEventListener("keydown", (event) => {
@@ -216,12 +220,12 @@
     event.preventDefault();
   });
   const boxesFor = (id, names, chosen) => {
-    names.forEach((name, place) => {
-      const box = element("input", { type: "checkbox", id: `${id}-${place}` });
-      box.checked = chosen.has(place);
+    names.forEach((name, index) => {
+      const box = element("input", { type: "checkbox", id: `${id}-${index}` });
+      box.checked = chosen.has(index);
       box.addEventListener("change", () => {
-        if (box.checked) chosen.add(place);
-        else chosen.delete(place);
+        if (box.checked) chosen.add(index);
+        else chosen.delete(index);
         draw();
       });
       byId(id).append(element("label", {}, box, name));

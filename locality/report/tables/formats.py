@@ -1,4 +1,4 @@
-"""Tables as text: for a terminal, CSV, Markdown and LaTeX. Names come from strangers and are escaped in each."""
+"""Tables as text: for a terminal, CSV, Markdown and LaTeX. Names may contain anything and are escaped in each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from locality.report.tables.table import Cell, Table
 
-SIGNS = {"": "", "best": "*", "near": "~"}  # where there is neither bold nor underline
+SIGNS = {"": "", "best": "*", "tied": "~"}  # in place of bold and underline
 LATEX = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
@@ -39,12 +39,12 @@ LATEX = {
 }
 LATEX_PATTERN = re.compile("|".join(re.escape(sign) for sign in sorted(LATEX, key=len, reverse=True)))
 MARKDOWN_PATTERN = re.compile(r"([\\`*_{}\[\]|~$!#^@]|(?<=www)\.|:(?=//))")
-# What a spreadsheet would run as a formula.
+# A spreadsheet would run these as formulas.
 FORMULA = re.compile(r"^[=+\-@\t\r]")
 
 
 def terminal_rows(table: Table, signs: bool = True) -> tuple[list[str], list[tuple[str, ...]]]:
-    """Header and rows as words; with `signs`, the best is followed by * and what is near it by ~.
+    """Header and rows as text; with `signs`, * follows the best value and ~ values tied with it.
 
     >>> from locality.report.tables.table import Column
     >>> terminal_rows(Table("a", "A", (Column("F1", "f1"),), ((Cell("0.5", 0.5, mark="best"),),)))
@@ -55,9 +55,9 @@ def terminal_rows(table: Table, signs: bool = True) -> tuple[list[str], list[tup
 
 
 def csv_text(table: Table) -> str:
-    """Plain numbers in full precision: `key`, and `key_low`, `key_high` where there is an interval; nothing where undefined.
+    """Numbers in full precision: `key`, and `key_low`, `key_high` where there is an interval; empty where undefined.
 
-    A name that a spreadsheet would take for a formula gets an apostrophe in front.
+    A name that a spreadsheet would run as a formula is prefixed with an apostrophe.
 
     >>> from locality.report.tables.table import Column
     >>> rows = ((Cell("=1+1"), Cell("0.50 [0.40, 0.60]", 0.5, 0.4, 0.6)),)
@@ -66,14 +66,14 @@ def csv_text(table: Table) -> str:
     """
     lines: list[list[object]] = [[]]
     for column in table.columns:
-        lines[0] += [column.key, f"{column.key}_low", f"{column.key}_high"] if column.form == "interval" else [column.key]
+        lines[0] += [column.key, f"{column.key}_low", f"{column.key}_high"] if column.type == "interval" else [column.key]
     for row in table.rows:
         line: list[object] = []
         for column, cell in zip(table.columns, row, strict=True):
-            if column.form == "text":
+            if column.type == "text":
                 line.append(f"'{cell.text}" if FORMULA.match(cell.text) else cell.text)
             else:
-                line += [cell.value, cell.low, cell.high] if column.form == "interval" else [cell.value]
+                line += [cell.value, cell.low, cell.high] if column.type == "interval" else [cell.value]
         lines.append(line)
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerows(lines)
@@ -81,7 +81,7 @@ def csv_text(table: Table) -> str:
 
 
 def markdown_text(table: Table) -> str:
-    """A GitHub table under a heading; the best is bold, what is near it underlined.
+    """A GitHub table under a heading; the best value is bold, values tied with it are underlined.
 
     >>> from locality.report.tables.table import Column
     >>> rows = ((Cell("a_b"), Cell("0.5", 0.5, mark="best")),)
@@ -94,7 +94,7 @@ def markdown_text(table: Table) -> str:
     <BLANKLINE>
     """
     titles = " | ".join(markdown_escaped(column.title) for column in table.columns)
-    rule = "|".join("---" if column.form == "text" else "---:" for column in table.columns)
+    rule = "|".join("---" if column.type == "text" else "---:" for column in table.columns)
     lines = [f"### {markdown_escaped(table.title)}", "", f"| {titles} |", f"|{rule}|"]
     for row in table.rows:
         lines.append(f"| {' | '.join(_markdown_cell(cell) for cell in row)} |")
@@ -103,15 +103,15 @@ def markdown_text(table: Table) -> str:
 
 
 def latex_text(table: Table) -> str:
-    r"""A `table` environment for booktabs; the best is bold, what is near it underlined.
+    r"""A `table` environment for booktabs; the best value is bold, values tied with it are underlined.
 
     >>> from locality.report.tables.table import Column
-    >>> rows = ((Cell("a_b%&"), Cell("0.5", 0.5, mark="near")),)
+    >>> rows = ((Cell("a_b%&"), Cell("0.5", 0.5, mark="tied")),)
     >>> text = latex_text(Table("a", "A", (Column("model", "model", "text"), Column("F1", "f1")), rows))
     >>> text.splitlines()[-4]
     'a\\_b\\%\\& & \\underline{0.5} \\\\'
     """
-    places = "".join("l" if column.form == "text" else "r" for column in table.columns)
+    alignment = "".join("l" if column.type == "text" else "r" for column in table.columns)
     caption = " ".join([f"{table.title}.", *table.notes])
     lines = [
         r"% needs \usepackage{booktabs}",
@@ -119,7 +119,7 @@ def latex_text(table: Table) -> str:
         r"\centering",
         f"\\caption{{{latex_escaped(caption)}}}",
         f"\\label{{tab:{re.sub('[^a-z0-9-]', '-', table.name.lower())}}}",
-        f"\\begin{{tabular}}{{{places}}}",
+        f"\\begin{{tabular}}{{{alignment}}}",
         r"\toprule",
         " & ".join(latex_escaped(column.title) for column in table.columns) + r" \\",
         r"\midrule",
@@ -139,7 +139,7 @@ FORMATS: dict[str, tuple[Callable[[Table], str], str]] = {
 
 
 def markdown_escaped(text: str) -> str:
-    r"""Text that Markdown shows as it is, on one line.
+    r"""The text on one line, escaped for Markdown.
 
     >>> markdown_escaped("<b> a_b | [x](y) & more")
     '&lt;b&gt; a\\_b \\| \\[x\\](y) &amp; more'
@@ -149,16 +149,16 @@ def markdown_escaped(text: str) -> str:
 
 
 def latex_escaped(text: str) -> str:
-    r"""Text that LaTeX prints as it is, on one line.
+    r"""The text on one line, escaped for LaTeX.
 
     >>> latex_escaped("50 % of a_b at ℓ∞ 4/255")
     '50 \\% of a\\_b at $\\ell_\\infty$ 4/255'
     """
-    return LATEX_PATTERN.sub(lambda found: LATEX[found[0]], one_line(text))
+    return LATEX_PATTERN.sub(lambda match: LATEX[match[0]], one_line(text))
 
 
 def one_line(text: str) -> str:
-    """The text with control characters and line breaks replaced.
+    """The text with control characters, line breaks among them, replaced.
 
     >>> one_line("a\\nb")
     'a�b'
@@ -167,7 +167,7 @@ def one_line(text: str) -> str:
 
 
 def signed_text(value: float) -> str:
-    """Two decimals with a real minus sign, which nothing that rounds to 0 has.
+    """Two decimals with a true minus sign; a value that rounds to 0 has none.
 
     >>> signed_text(-0.456), signed_text(-1e-17)
     ('−0.46', '0.00')
@@ -177,11 +177,11 @@ def signed_text(value: float) -> str:
 
 def _markdown_cell(cell: Cell) -> str:
     text = markdown_escaped(cell.text)
-    return {"": text, "best": f"**{text}**", "near": f"<u>{text}</u>"}[cell.mark]
+    return {"": text, "best": f"**{text}**", "tied": f"<u>{text}</u>"}[cell.mark]
 
 
 def _latex_cell(cell: Cell) -> str:
     text = latex_escaped(cell.text)
-    marked = {"": text, "best": f"\\textbf{{{text}}}", "near": f"\\underline{{{text}}}"}[cell.mark]
-    # After the \\ of the line above, a bracket would be read as a length and a star as part of the command.
+    marked = {"": text, "best": f"\\textbf{{{text}}}", "tied": f"\\underline{{{text}}}"}[cell.mark]
+    # After the \\ of the previous line, LaTeX would read a bracket as a length and a star as part of the command.
     return f"{{{marked}}}" if marked.startswith(("[", "*")) else marked

@@ -1,48 +1,55 @@
-"""What tables are made of: cells that know their number, and the marks of the best and of what cannot be told from it."""
+"""Table, Column and Cell; marks for the best value and for values statistically tied with it."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from locality.report.aggregates import Measure
+from locality.report.estimates import Estimate
+from locality.report.models import Model
 
-Mark = Literal["", "best", "near"]
-Form = Literal["text", "number", "interval"]
-TINY = 1e-4  # below it, zeros hide how small a number is
+Mark = Literal["", "best", "tied"]
+ColumnType = Literal["text", "number", "interval"]
+TINY = 1e-4  # smaller numbers are printed with a power of ten
+TIED = "underlined where standard errors overlap"
+BOOTSTRAP = "Intervals are 95 % bootstrap intervals over images."
+WILSON = "Intervals are 95 % Wilson intervals."
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One field: as it is printed, and as a number where it is one."""
+    """A field: its text, and its number if it has one."""
 
     text: str
     value: float | None = None
     low: float | None = None
     high: float | None = None
-    error: float | None = None  # what decides whether it is near the best
+    standard_error: float | None = None  # decides whether it is tied with the best
     mark: Mark = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A title for people, a key for CSV files, and what stands in it."""
+    """A column: its title, its key in CSV files and what it holds."""
 
     title: str
     key: str
-    form: Form = "number"
+    type: ColumnType = "number"
+
+
+MODEL_COLUMNS = (Column("model", "model", "text"), Column("training", "training", "text"))
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table in its plainest form; `table_formats` writes it. `notes` stand under it."""
+    """A table, independent of the format that `formats` writes it in. `notes` are printed below it."""
 
     name: str
     title: str
@@ -52,76 +59,74 @@ class Table:
 
 
 def marks(values: Sequence[float], errors: Sequence[float], lower: bool = False) -> list[Mark]:
-    """Which values are the best, and which cannot be told from it: best − SE ≤ value + SE (for `lower`, mirrored).
+    """Mark the best value, and values tied with it: best − SE ≤ value + SE, as in the thesis. `lower`: smaller is better.
 
     >>> marks([0.5, 0.7, 0.68, float("nan")], [0.01, 0.02, 0.01, 0.01])
-    ['', 'best', 'near', '']
+    ['', 'best', 'tied', '']
     """
     sign = -1 if lower else 1
-    defined = [place for place, value in enumerate(values) if not math.isnan(value)]
+    defined = [index for index, value in enumerate(values) if not math.isnan(value)]
     if not defined:
         return [""] * len(values)
-    top = max(defined, key=lambda place: sign * values[place])
+    best = max(defined, key=lambda index: sign * values[index])
     found: list[Mark] = []
-    for place, value in enumerate(values):
-        reach = sum(0.0 if math.isnan(errors[each]) else errors[each] for each in (top, place))
-        if value == values[top]:
+    for value, error in zip(values, errors, strict=True):
+        margin = sum(0.0 if math.isnan(one) else one for one in (errors[best], error))
+        if value == values[best]:
             found.append("best")
         else:
-            found.append("near" if sign * (values[top] - value) <= reach else "")
+            found.append("tied" if sign * (values[best] - value) <= margin else "")
     return found
 
 
 def marked(
-    rows: Sequence[Sequence[Cell]], groups: Sequence[Hashable], columns: Sequence[int], lower: Sequence[int] = ()
+    rows: Sequence[Sequence[Cell]], groups: Sequence[Hashable], columns: Iterable[int], lower: Sequence[int] = ()
 ) -> tuple[tuple[Cell, ...], ...]:
-    """The rows with the best of each group marked, column by column; a group of one has no best."""
-    found = [list(row) for row in rows]
+    """The rows with the best of each group marked in the given columns; a group of one row has no best."""
+    result = [list(row) for row in rows]
     members: dict[Hashable, list[int]] = defaultdict(list)
-    for place, group in enumerate(groups):
-        members[group].append(place)
-    for places in members.values():
-        for column in columns if len(places) > 1 else ():
-            cells = [found[place][column] for place in places]
+    for index, group in enumerate(groups):
+        members[group].append(index)
+    chosen = list(columns)
+    for indices in members.values():
+        for column in chosen if len(indices) > 1 else ():
+            cells = [result[index][column] for index in indices]
             values = [math.nan if cell.value is None else cell.value for cell in cells]
-            errors = [math.nan if cell.error is None else cell.error for cell in cells]
-            for place, cell, mark in zip(places, cells, marks(values, errors, column in lower), strict=True):
-                found[place][column] = replace(cell, mark=mark)
-    return tuple(tuple(row) for row in found)
+            errors = [math.nan if cell.standard_error is None else cell.standard_error for cell in cells]
+            for index, cell, mark in zip(indices, cells, marks(values, errors, column in lower), strict=True):
+                result[index][column] = replace(cell, mark=mark)
+    return tuple(tuple(row) for row in result)
 
 
-def score_cell(measure: Measure | None, interval: bool = True) -> Cell:
+def per_data(data: Iterable[str], words: str = " and") -> str:
+    """Says that each data set has its own best, where there are several: two bests in a column would look like an error."""
+    return f"{words} data set" if len(set(data)) > 1 else ""
+
+
+def model_cells(model: Model) -> list[Cell]:
+    """Name and training of a model, under MODEL_COLUMNS."""
+    return [Cell(model.name), Cell(model.training_text)]
+
+
+def score_cell(mean: Estimate | None, interval: bool = True) -> Cell:
     """A mean with three decimals."""
-    return _cell(measure, lambda value: f"{round(value, 3) + 0.0:.3f}", interval)  # + 0.0: no minus sign before 0.000
+    return _cell(mean, lambda value: f"{round(value, 3) + 0.0:.3f}", interval)  # + 0.0: no minus sign before 0.000
 
 
-def distance_cell(measure: Measure | None) -> Cell:
-    """A mean of any size: three digits of it, and as many decimals for the ends of its interval; tiny ones as 2.0e-7."""
-    if measure is not None and 0 < measure.mean < TINY:
-        return _cell(measure, tiny_text, True)
-    size = 0.0 if measure is None or not measure.mean > 0 else math.log10(measure.mean)
+def number_cell(mean: Estimate | None) -> Cell:
+    """A mean of any size with three digits, and as many decimals for its interval; tiny ones as 2.0e-7."""
+    if mean is not None and 0 < abs(mean.mean) < TINY:
+        return _cell(mean, tiny_text, True)
+    size = 0.0 if mean is None or not abs(mean.mean) > 0 else math.log10(abs(mean.mean))
     decimals = max(0, 2 - math.floor(size))
-    return _cell(measure, lambda value: f"{value:,.{decimals}f}", True)
+    return _cell(mean, lambda value: f"{round(value, decimals) + 0.0:,.{decimals}f}", True)
 
 
-def share_cell(measure: Measure | None, interval: bool = True) -> Cell:
-    """A share in per cent; whether it is near the best is decided by the largest standard error a share can have."""
-    cell = _cell(measure, lambda value: f"{value:.1%}", interval)
-    largest = None if measure is None or measure.used == 0 else math.sqrt(0.25 / measure.used)
-    return replace(cell, error=largest)
-
-
-def _cell(measure: Measure | None, written: Callable[[float], str], interval: bool) -> Cell:
-    if measure is None:
-        return Cell("–")
-    if measure.used == 0:
-        return Cell("undefined")
-    # Only the sign in front becomes a minus: a power of ten is copied into programs.
-    mean, low, high = (re.sub("^-", "−", written(value)) for value in (measure.mean, measure.low, measure.high))
-    if not interval or measure.used == 1:
-        return Cell(mean, measure.mean, error=measure.error)
-    text = f"{mean} [{low}, {high}]"
-    return Cell(text, measure.mean, measure.low, measure.high, measure.error)
+def share_cell(share: Estimate | None, interval: bool = True) -> Cell:
+    """A share in per cent. It is tied with the best by the largest standard error that a share can have, √(0.25/n)."""
+    cell = _cell(share, lambda value: f"{value:.1%}", interval)
+    largest = None if share is None or share.used == 0 else math.sqrt(0.25 / share.used)
+    return replace(cell, standard_error=largest)
 
 
 def median_cell(values: NDArray[np.float64]) -> Cell:
@@ -130,6 +135,11 @@ def median_cell(values: NDArray[np.float64]) -> Cell:
     if math.isnan(middle):
         return Cell("–")
     return Cell(tiny_text(middle) if 0 < abs(middle) < TINY else _three_digits(middle), middle)
+
+
+def count_cell(number: int) -> Cell:
+    """A count."""
+    return Cell(f"{number:,}", number)
 
 
 def tiny_text(value: float) -> str:
@@ -142,10 +152,17 @@ def tiny_text(value: float) -> str:
     return f"{digits}e{int(power)}" if value else "0"
 
 
+def _cell(mean: Estimate | None, written: Callable[[float], str], interval: bool) -> Cell:
+    if mean is None:
+        return Cell("–")
+    if mean.used == 0:
+        return Cell("undefined")
+    # Only the sign in front becomes a minus: a power of ten is copied into programs.
+    middle, low, high = (re.sub("^-", "−", written(value)) for value in (mean.mean, mean.low, mean.high))
+    if not interval or mean.used == 1:
+        return Cell(middle, mean.mean, standard_error=mean.standard_error)
+    return Cell(f"{middle} [{low}, {high}]", mean.mean, mean.low, mean.high, mean.standard_error)
+
+
 def _three_digits(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
-
-def count_cell(number: int) -> Cell:
-    """A number of things."""
-    return Cell(f"{number:,}", number)

@@ -1,4 +1,4 @@
-"""All figures by number, and the scripts that draw one each."""
+"""All figures by number, their files, captions and options."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,15 +13,19 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from numpy.typing import NDArray
 from PIL import Image
-from report.made_up_results import MODELS, made_up_results, nothing_measured, small_results
+from report.made_up_results import CERTIFIED, MODELS, abstaining, made_up_results, nothing_measured, small_results
 
 from locality.report.aggregates import Budget, NotMeasuredError
-from locality.report.figures import catalogue, scatter
+from locality.report.figures import catalogue
 from locality.report.figures.catalogue import FIGURES, draw_figures
-from locality.report.figures.options import Choice, by_data, checked_choice, named_budget
-from locality.report.figures.style import COLUMN_WIDTH, STYLE, write_figure
+from locality.report.figures.drawing import Drawing, If, Plot
+from locality.report.figures.files import write_figure
+from locality.report.figures.options import FigureOptions, by_data, figure_options, named_budget
+from locality.report.figures.scatter import METHOD_TITLES
+from locality.report.figures.style import COLUMN_WIDTH, STYLE
 from locality.results.gallery import gallery_table
 from locality.results.results import Results
+from locality.types import Threat
 
 FROM_RESULTS = [name for name in FIGURES if name != "2.3"]  # the other one computes its own network
 
@@ -49,16 +53,16 @@ def other_results() -> Results:
 
 @pytest.mark.slow
 def test_every_figure_is_drawn_from_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(STYLE, "savefig.dpi", 90)  # quicker
+    monkeypatch.setitem(STYLE, "savefig.dpi", 90)  # faster
     pictures = []
     for name, results in (("one", small_results()), ("other", other_results())):
         drawn = draw_figures(results, tmp_path / name, FROM_RESULTS, ("png",))
         assert list(drawn.files) == FROM_RESULTS
-        assert drawn.left_out == {}
+        assert drawn.skipped == {}
         pictures.append([inside(path) for [path] in drawn.files.values()])
     for name, one, other in zip(FROM_RESULTS, *pictures, strict=True):
         assert one.shape == other.shape, name
-        # What is inside the panels follows the numbers; titles, axes and legends, which are the same, do not count.
+        # The contents of the panels follow the numbers; titles, axes and legends are the same.
         assert (one != other).any(2).mean() > 0.002, name
 
 
@@ -80,22 +84,27 @@ def test_a_picture_without_data_would_be_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_figures_for_a_column_keep_their_letters_inside_and_large_enough() -> None:
-    for name, drawing in FIGURES.items():
-        figure = drawing.draw(small_results(), Choice(), "column")
+@pytest.mark.parametrize("models", ["few", "all"])
+def test_text_of_a_column_wide_figure_is_inside_it_and_large_enough(models: str) -> None:
+    results = small_results() if models == "few" else made_up_results(24, 0, (*MODELS, *CERTIFIED))
+    names = FIGURES if models == "few" else ("3.2", "3.4", "distance")
+    for name in names:
+        figure = FIGURES[name].draw(results, FigureOptions(), "column").figure
         assert figure.get_size_inches()[0] == COLUMN_WIDTH, name
         assert 1 < figure.get_size_inches()[1] < 9.8, name  # of a page
         with mpl.rc_context(STYLE):
             figure.draw_without_rendering()
-            bounds = figure.get_tightbbox(FigureCanvasAgg(figure).get_renderer())
-            written = [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
+            bounds = figure.get_tightbbox(FigureCanvasAgg(figure).get_renderer())  # type: ignore[no-untyped-call]
+            texts = [text for text in figure.findobj(Text) if isinstance(text, Text)]
+            written = [text for text in texts if text.get_text().strip() and text.get_visible()]
         width, height = figure.get_size_inches()
+        assert bounds is not None
         assert bounds.x0 > -0.02, name
         assert bounds.y0 > -0.02, name
         assert bounds.x1 < width + 0.02, name
         assert bounds.y1 < height + 0.02, name
         assert min(text.get_fontsize() for text in written) >= 6.5, name
-    with pytest.raises(ValueError, match="`width` must be page or column, got 'wide'"):
+    with pytest.raises(ValueError, match="`width` must be one of page, column, got 'wide'"):
         draw_figures(small_results(), Path("nowhere"), width="wide")  # type: ignore[arg-type]
 
 
@@ -115,7 +124,7 @@ def names_of(figure: Figure) -> set[str]:
 def test_no_figure_mixes_data_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[set[str]] = []
 
-    def seen(figure: Figure, folder: Path, name: str, forms: Sequence[str]) -> list[Path]:
+    def seen(figure: Figure, folder: Path, name: str, formats: Sequence[str]) -> list[Path]:
         shown.append(names_of(figure))
         return [folder / name]
 
@@ -131,20 +140,20 @@ def test_no_figure_mixes_data_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert list(draw_figures(by_data(two_data_sets())["tiny"], tmp_path, ["3.4"]).files.values()) == [[tmp_path / "fig3_4"]]
 
 
-def test_one_data_set_of_several_is_enough_for_what_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalogue, "write_figure", lambda figure, folder, name, forms: [folder / name])
+def test_one_data_set_of_several_is_enough_for_a_named_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogue, "write_figure", lambda figure, folder, name, formats: [folder / name])
     results = two_data_sets()
     table = results["layer_randomisation"]
     results = results.with_tables(layer_randomisation=table[table["model"] == "tiny_vgg"])
     drawn = draw_figures(results, tmp_path, ["2.4"])
     assert list(drawn.files) == ["2.4 on shapes"]
-    assert drawn.left_out == {"2.4 on tiny": "the sanity check was not run"}
+    assert drawn.skipped == {"2.4 on tiny": "layer randomisation was not measured"}
 
 
 def test_captions_name_the_data_and_only_what_is_drawn() -> None:
     def caption(name: str, results: Results) -> str:
         [(data, part)] = by_data(results).items()
-        return FIGURES[name].caption(FIGURES[name].draw(part, Choice(), "page"), data)
+        return FIGURES[name].caption(FIGURES[name].draw(part, FigureOptions(), "page"), data)
 
     everything = caption("3.4", small_results())
     for words in ("Thin arrows", "The dark arrow", "Dashed: ", "Standard models", "Robust models", "ρ is Spearman's"):
@@ -155,14 +164,14 @@ def test_captions_name_the_data_and_only_what_is_drawn() -> None:
     for words in ("arrow", "Dashed", "Robust models", "ρ"):
         assert words not in little
     assert "Standard models" in little
-    alone = FIGURES["3.4"].draw(small_results(), Choice(("SM",)), "page")
-    assert "own scale" in everything
-    assert "own scale" not in FIGURES["3.4"].caption(alone)
+    alone = FIGURES["3.4"].draw(small_results(), FigureOptions(("SM",)), "page")
+    assert "own vertical scale" in everything
+    assert "own vertical scale" not in FIGURES["3.4"].caption(alone)
     assert "Dashed" in caption("3.2", small_results())
     assert "Dashed" not in caption("3.2", plain)
     assert "quarters" in caption("distance", small_results())
     assert "quarters" not in caption("distance", made_up_results(6, 0))
-    assert "Data" not in FIGURES["2.3"].caption(Figure(), "shapes")
+    assert "Data" not in FIGURES["2.3"].caption(Plot(Figure()), "shapes")
 
 
 def test_methods_score_and_attack_are_chosen() -> None:
@@ -170,40 +179,65 @@ def test_methods_score_and_attack_are_chosen() -> None:
     robust = results["robust"]
     weaker = robust.assign(epsilon=1 / 255, robust=robust["clean"])
     both = results.with_tables(robust=pd.concat([robust, weaker]))
-    choice = checked_choice(both, ["BIG"], "lift", "linf 1/255")
-    figure = FIGURES["3.4"].draw(both, choice, "page")
-    assert [panel.get_title() for panel in figure.axes] == [scatter.METHOD_TITLES["BIG"]]
+    options = figure_options(both, ["BIG"], "lift", "linf 1/255")
+    figure = FIGURES["3.4"].draw(both, options, "page").figure
+    assert [panel.get_title() for panel in figure.axes] == [METHOD_TITLES["BIG"]]
     assert figure.axes[0].get_ylabel() == "locality (lift)"
     assert "1/255" in figure.axes[0].get_xlabel()
-    assert FIGURES["B.1"].draw(both, choice, "page").axes[0].get_ylabel() == "locality (precision)"
+    assert FIGURES["B.1"].draw(both, options, "page").figure.axes[0].get_ylabel() == "locality (precision)"
     for given, problem in [
-        ({"methods": ["AGI"]}, "`methods` must be among SM, IG, BIG, got AGI"),
-        ({"score": "f2"}, "`score` must be one of f1, precision, recall, lift, got 'f2'"),
-        ({"attack": "linf"}, "`attack` must name one of: linf 1/255 autoattack; linf 4/255 autoattack, got 'linf'"),
-        ({"attack": "linf 2/0"}, "`attack` must name one of"),
-        ({"attack": ""}, "`attack` must name one of"),
+        ({"methods": ["AGI"]}, "`methods` must be one of SM, IG, BIG, got 'AGI'"),
+        ({"score": "f2"}, "`score` must be one of precision, recall, f1, lift, got 'f2'"),
+        ({"attack": "linf"}, "`attack` must be one of: linf 1/255 autoattack; linf 4/255 autoattack, got 'linf'"),
+        ({"attack": "linf 2/0"}, "`attack` must be one of"),
+        ({"attack": ""}, "`attack` must be one of"),
     ]:
         with pytest.raises(ValueError, match=problem):
-            checked_choice(both, **given)  # type: ignore[arg-type]
+            figure_options(both, **given)  # type: ignore[arg-type]
 
 
 def test_a_budget_is_named_in_any_order() -> None:
-    known = [Budget("paper", "linf", 8 / 255), Budget("pgd20", "linf", 8 / 255), Budget("paper", "l2", 0.5)]
+    eight = Threat("linf", 8 / 255)
+    known = [Budget("paper", eight), Budget("pgd20", eight), Budget("paper", Threat("l2", 0.5))]
     assert named_budget(known, "paper linf 8/255") == known[0]
     assert named_budget(known, "ℓ∞ 8/255, PGD-20") == known[1]
     assert named_budget(known, "l2") == known[2]
     assert named_budget(known, "0.5") == known[2]
 
 
-def test_what_cannot_be_drawn_is_left_out_with_its_reason(tmp_path: Path) -> None:
+def test_what_cannot_be_drawn_is_skipped_with_its_reason(tmp_path: Path) -> None:
     several = {name: drawing for name, drawing in catalogue.FIGURES.items() if name != "2.3"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(catalogue, "FIGURES", several)
         drawn = draw_figures(nothing_measured(), tmp_path)
     assert drawn.files == {}
-    assert drawn.left_out["3.4"] == "accuracy under attack was not measured"
-    assert list(drawn.left_out) == list(several)
+    assert drawn.skipped["3.4"] == "accuracy under attack was not measured"
+    assert list(drawn.skipped) == list(several)
     with pytest.raises(NotMeasuredError, match=r"Figure 3\.4 cannot be drawn from nothing: accuracy under attack"):
         draw_figures(nothing_measured(), tmp_path, ["3.4"])
-    with pytest.raises(ValueError, match=r"`which` must name figures among 2\.3, .*, got 9\.9"):
+    with pytest.raises(ValueError, match=r"`which` must be one of 2\.3, .*, got '9\.9'"):
         draw_figures(nothing_measured(), tmp_path, ["9.9"])
+
+
+def test_a_caption_depends_on_what_is_drawn_not_on_its_words() -> None:
+    drawing = Drawing("file", "Title", ("Always.", If("trend arrow", "A trend.")), lambda *_: Plot(Figure()))
+    figure = Figure()
+    figure.text(0, 0, "trend arrow")
+    assert drawing.caption(Plot(figure)) == "Always."
+    assert drawing.caption(Plot(Figure(), frozenset(["trend arrow"])), "shapes") == "Always. A trend. Data: shapes."
+
+
+def test_captions_explain_certified_models_and_abstentions_where_there_are_any() -> None:
+    def caption(name: str, results: Results) -> str:
+        return FIGURES[name].caption(FIGURES[name].draw(results, FigureOptions(), "page"))
+
+    certified = made_up_results(12, 0, (*MODELS[1:6], *CERTIFIED))
+    for name in ("3.4", "distance"):
+        assert "Certified models are orange and half-filled." in caption(name, certified)
+        assert "Certified" not in caption(name, small_results())
+    assert "random weights are grey" in caption("distance", small_results())
+    for name in ("3.2", "3.4", "B.1", "B.2", "distance"):
+        assert "Abstentions are neither" in caption(name, abstaining(small_results(), "tiny_vgg", 3))
+        assert "Abstentions" not in caption(name, small_results())
+    # Figure 3.2 draws standard models only.
+    assert "Abstentions" not in caption("3.2", abstaining(small_results(), "tiny_vgg_robust", 3))

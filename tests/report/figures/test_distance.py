@@ -3,37 +3,39 @@
 import numpy as np
 import pytest
 from matplotlib.collections import PolyCollection
+from report.figures.panel_contents import annotations
 from report.made_up_results import MODELS, made_up_results, nothing_measured, small_results
 from scipy.stats import spearmanr
 
-from locality.report.aggregates import NotMeasuredError, measured
+from locality.report.aggregates import NotMeasuredError, aggregate
 from locality.report.figures.distance import BINS, locality_against_distance
 
 
 def test_a_marker_is_a_models_mean_and_its_line_the_quarters_of_its_images() -> None:
     results = small_results()
-    found = measured(results)
-    panel = locality_against_distance(results).axes[2]
+    means = aggregate(results)
+    panel = locality_against_distance(results).figure.axes[2]
     assert panel.get_xscale() == "log"
     own = results.rows[(results.rows["model"] == "tiny_vgg") & (results.rows["method"] == "BIG")]
     own = own[own["found"]].sort_values("distance")
     quarters = np.array_split(np.arange(len(own)), BINS)
     expected = [(own["distance"].iloc[part].median(), own["f1"].iloc[part].mean()) for part in quarters]
-    lines = [line.get_xydata() for line in panel.lines if len(line.get_xdata()) == BINS]
+    curves = [np.asarray(line.get_xydata()) for line in panel.lines]
+    lines = [curve for curve in curves if len(curve) == BINS]
     assert any(np.allclose(line, expected) for line in lines)
-    markers = [tuple(line.get_xydata()[0]) for line in panel.lines if len(line.get_xdata()) == 1]
-    assert (found.distance["tiny_vgg"].mean, found.scores["tiny_vgg", "BIG", "f1"].mean) in markers
-    bands = [each for each in panel.collections if isinstance(each, PolyCollection)]
-    assert len(bands) == len(found.models)
+    markers = [tuple(curve[0]) for curve in curves if len(curve) == 1]
+    assert (means.distance["tiny_vgg"].mean, means.scores["tiny_vgg", "BIG", "f1"].mean) in markers
+    bands = [band for band in panel.collections if isinstance(band, PolyCollection)]
+    assert len(bands) == len(means.models)
 
 
 def test_the_note_has_both_correlations() -> None:
     results = small_results()
-    found = measured(results)
-    [note] = [text.get_text() for text in locality_against_distance(results).axes[0].texts if "ρ" in text.get_text()]
-    names = [model.name for model in found.models]
-    heights = [found.scores[name, "SM", "f1"].mean for name in names]
-    between = spearmanr([found.distance[name].mean for name in names], heights).statistic
+    means = aggregate(results)
+    [note] = [text.get_text() for text in locality_against_distance(results).figure.axes[0].texts if "ρ" in text.get_text()]
+    names = [model.name for model in means.models]
+    heights = [means.scores[name, "SM", "f1"].mean for name in names]
+    between = spearmanr([means.distance[name].mean for name in names], heights).statistic
     inside = []
     for name in names:
         own = results.rows[(results.rows["model"] == name) & (results.rows["method"] == "SM") & results.rows["found"]]
@@ -42,33 +44,34 @@ def test_the_note_has_both_correlations() -> None:
 
 
 def test_robust_models_of_one_family_have_letters_and_a_key() -> None:
-    figure = locality_against_distance(small_results())
+    figure = locality_against_distance(small_results()).figure
     key = figure.legends[0].get_title().get_text().replace("\N{NO-BREAK SPACE}", " ")
     assert key == "a ResNet AT ℓ∞ 4/255   b ResNet AT ℓ∞ 8/255"
-    found = measured(small_results())
+    means = aggregate(small_results())
     for panel, method in zip(figure.axes, ("SM", "IG", "BIG"), strict=True):
-        letters = {text.get_text(): text.xy for text in panel.texts if text.get_text() in ("a", "b")}  # type: ignore[attr-defined]
+        letters = {note.get_text(): note.xy for note in annotations(panel) if note.get_text() in ("a", "b")}
         assert letters == {
-            letter: (found.distance[name].mean, found.scores[name, method, "f1"].mean)
+            letter: (means.distance[name].mean, means.scores[name, method, "f1"].mean)
             for letter, name in (("a", "tiny_resnet_robust"), ("b", "tiny_resnet_robust8"))
         }
 
 
 def test_one_model_alone_has_a_trend_within_it() -> None:
     results = made_up_results(24, 0, MODELS[:1])
-    panel = locality_against_distance(results).axes[0]
+    figure = locality_against_distance(results).figure
+    panel = figure.axes[0]
     assert panel.texts[0].get_text().endswith(" within models")
-    panel.get_figure().draw_without_rendering()
+    figure.draw_without_rendering()
     # A narrow range still has several numbers on its axis.
     low, high = panel.get_xlim()
     assert sum(low <= tick <= high for tick in panel.get_xticks()) >= 2
 
 
 def test_few_images_have_a_marker_and_no_line() -> None:
-    panel = locality_against_distance(made_up_results(6, 0)).axes[0]
-    assert all(len(line.get_xdata()) < BINS for line in panel.lines)
+    panel = locality_against_distance(made_up_results(6, 0)).figure.axes[0]
+    assert all(len(np.asarray(line.get_xdata())) < BINS for line in panel.lines)
 
 
-def test_nothing_to_draw_is_said() -> None:
-    with pytest.raises(NotMeasuredError, match="boundary distance and locality of no model"):
+def test_nothing_to_draw_is_an_error() -> None:
+    with pytest.raises(NotMeasuredError, match="no model has both boundary distance and locality"):
         locality_against_distance(nothing_measured())

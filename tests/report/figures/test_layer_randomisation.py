@@ -1,4 +1,4 @@
-"""Figure 2.4: a point a step, a line a method, a panel a model."""
+"""Figure 2.4: one point per step, one line per method, one panel per model."""
 
 import numpy as np
 import pytest
@@ -6,13 +6,13 @@ from matplotlib.container import ErrorbarContainer
 from report.made_up_results import STEPS, nothing_measured, small_results
 
 from locality.report.aggregates import NotMeasuredError
-from locality.report.figures.layer_randomisation import sanity_figure
+from locality.report.figures.layer_randomisation import layer_randomisation_plot
 from locality.statistics import summary
 
 
 def test_curves_are_the_means_over_images_with_their_intervals() -> None:
     results = small_results()
-    figure = sanity_figure(results, ["tiny_vgg"])
+    figure = layer_randomisation_plot(results, ["tiny_vgg"]).figure
     [panel] = [axes for axes in figure.axes if axes.get_visible()]
     assert panel.get_title() == "tiny_vgg"
     curves = [each for each in panel.containers if isinstance(each, ErrorbarContainer)]
@@ -39,12 +39,12 @@ def test_curves_are_the_means_over_images_with_their_intervals() -> None:
 
 
 def test_every_model_has_a_panel_on_the_same_scale() -> None:
-    figure = sanity_figure(small_results())
+    figure = layer_randomisation_plot(small_results()).figure
     shown = [axes for axes in figure.axes if axes.get_visible()]
     assert [axes.get_title() for axes in shown] == list(small_results().models["model"])
     assert len({axes.get_ylim() for axes in shown}) == 1
     assert [bool(axes.get_xlabel()) for axes in shown] == [False] * 4 + [True, False]
-    two = sanity_figure(small_results(), ["tiny_vgg", "tiny_resnet"])
+    two = layer_randomisation_plot(small_results(), ["tiny_vgg", "tiny_resnet"]).figure
     assert all(axes.get_xlabel() for axes in two.axes)
 
 
@@ -52,22 +52,22 @@ def test_undefined_steps_are_left_out_of_means() -> None:
     results = small_results()
     table = results["layer_randomisation"].copy()
     table.loc[table["image_id"] == "image-0", "spearman"] = np.nan
-    figure = sanity_figure(results.with_tables(layer_randomisation=table), ["tiny_vgg"])
+    figure = layer_randomisation_plot(results.with_tables(layer_randomisation=table), ["tiny_vgg"]).figure
     curve = figure.axes[0].containers[0]
     own = table[(table["model"] == "tiny_vgg") & (table["method"] == "SM") & (table["layers"] == 5)]
     assert curve[0].get_ydata()[1] == pytest.approx(own["spearman"].mean())
 
 
 def test_some_of_the_methods() -> None:
-    figure = sanity_figure(small_results(), methods=["BIG"])
+    figure = layer_randomisation_plot(small_results(), methods=["BIG"]).figure
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["BIG"]
     assert all(len(axes.containers) == 1 for axes in figure.axes)
-    with pytest.raises(NotMeasuredError, match="it was not measured for AGI"):
-        sanity_figure(small_results(), methods=["AGI"])
+    with pytest.raises(NotMeasuredError, match="not measured for AGI"):
+        layer_randomisation_plot(small_results(), methods=["AGI"])
 
 
-def test_nothing_to_draw_is_said() -> None:
-    with pytest.raises(NotMeasuredError, match="the sanity check was not run"):
-        sanity_figure(nothing_measured())
-    with pytest.raises(NotMeasuredError, match="was not run for nobody"):
-        sanity_figure(small_results(), ["nobody"])
+def test_nothing_to_draw_is_an_error() -> None:
+    with pytest.raises(NotMeasuredError, match="layer randomisation was not measured"):
+        layer_randomisation_plot(nothing_measured())
+    with pytest.raises(NotMeasuredError, match="was not measured for nobody"):
+        layer_randomisation_plot(small_results(), ["nobody"])

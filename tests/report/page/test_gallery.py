@@ -1,19 +1,20 @@
-"""What the page's gallery is made of."""
+"""The data of the page's gallery."""
 
 import base64
 import io
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from PIL import Image
-from report.made_up_results import nothing_measured, small_results
+from report.made_up_results import CERTIFIED, MODELS, abstaining, made_up_results, nothing_measured, small_results
 
 from locality.report.page import gallery
 from locality.report.page.gallery import gallery_data, map_picture
 from locality.results.gallery import GalleryImage, gallery_table
 
 
-def pixels(address: str) -> np.ndarray:
+def pixels(address: str) -> NDArray[np.uint8]:
     head, _, data = address.partition(",")
     assert head == "data:image/png;base64"
     return np.asarray(Image.open(io.BytesIO(base64.b64decode(data))))
@@ -43,7 +44,7 @@ def test_scores_boxes_and_predictions_belong_to_their_image() -> None:
     assert second["predictions"][place] == "square"
 
 
-def test_the_page_starts_with_a_standard_model_and_its_twin() -> None:
+def test_the_page_starts_with_a_pair() -> None:
     found = gallery_data(small_results())
     assert found is not None
     assert [found["models"][place]["name"] for place in found["start"]["models"]] == ["tiny_vgg", "tiny_vgg_robust"]
@@ -63,12 +64,20 @@ def test_undefined_and_missing_maps_and_scores_are_none() -> None:
     assert entry["predictions"] == [None, None]
 
 
-def test_a_very_large_gallery_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_very_large_gallery_is_cut_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gallery, "MOST_BYTES", 10)
     found = gallery_data(small_results())
     assert found is not None
-    assert (len(found["images"]), found["left_out"]) == (1, 1)
+    assert (len(found["images"]), found["omitted"]) == (1, 1)
 
 
 def test_nothing_stored_is_no_gallery() -> None:
     assert gallery_data(nothing_measured()) is None
+
+
+def test_kinds_and_abstentions_are_in_the_data() -> None:
+    results = abstaining(made_up_results(8, 2, (*MODELS[1:2], *MODELS[4:5], *CERTIFIED[:1])), "tiny_vgg_certified", 1)
+    found = gallery_data(results)
+    assert found is not None
+    assert [model["kind"] for model in found["models"]] == ["standard", "robust", "certified"]
+    assert [image["abstained"] for image in found["images"]] == [[False, False, True], [False, False, False]]

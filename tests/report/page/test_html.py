@@ -1,4 +1,4 @@
-"""The page: complete in itself, safe with any name, and alive in a real browser."""
+"""The page: self-contained, safe with any name, and working in a real browser."""
 
 import io
 import json
@@ -41,9 +41,14 @@ class Page(HTMLParser):
 def hostile_results() -> Results:
     """Everything that has a name has a bad one."""
     models = tuple(
-        replace(model, name=f"{model.name}{SCRIPT}", family=f'"><img src=x onerror=alert(1)>{model.family}', twin=twin)
+        replace(
+            model,
+            name=f"{model.name}{SCRIPT}",
+            family=f'"><img src=x onerror=alert(1)>{model.family}',
+            counterpart=counterpart,
+        )
         for model in MODELS[1:6]
-        for twin in [None if model.twin is None else f"{model.twin}{SCRIPT}"]
+        for counterpart in [None if model.counterpart is None else f"{model.counterpart}{SCRIPT}"]
     )
     found = made_up_results(8, 1, models, name=f"a_b%& {SCRIPT}")
     image = found.gallery[0]
@@ -61,7 +66,7 @@ def hostile_results() -> Results:
 
 @contextmanager
 def only_figures(*names: str) -> Iterator[None]:
-    """Pages with these figures alone: quicker, where others are not what is tested."""
+    """Pages with these figures only, which is faster."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(html, "SHOWN_FIGURES", names)
         yield
@@ -78,7 +83,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(small_results(), tmp_path_factory.mktemp("page") / "report.html")
 
 
-def test_names_of_strangers_are_text(hostile: Path) -> None:
+def test_untrusted_names_are_text(hostile: Path) -> None:
     text = hostile.read_text(encoding="utf-8")
     parsed = Page(text)
     scripts = [attributes for tag, attributes in parsed.elements if tag == "script"]
@@ -112,7 +117,7 @@ def test_every_part_is_there(page: Path) -> None:
     assert text.count("<figure><img") == len(html.SHOWN_FIGURES)
     assert text.count("Data: tiny-imagenet.") == len(html.SHOWN_FIGURES)
     assert text.count('<table class="sortable"') == len(TABLES)
-    assert "Robust models have higher F1 than their standard twins for IG in" in text
+    assert "Robust models have a higher F1 than their standard counterparts with IG in" in text
 
 
 def test_every_data_set_has_its_own_figures_under_its_name() -> None:

@@ -4,7 +4,7 @@ import math
 
 import pandas as pd
 import pytest
-from report.made_up_results import made_up_results, nothing_measured, small_results
+from report.made_up_results import CERTIFIED, MODELS, abstaining, made_up_results, nothing_measured, small_results
 
 from locality.report.aggregates import NotMeasuredError
 from locality.report.tables.build import TABLES, tables
@@ -32,10 +32,10 @@ def cells(table: Table, title: str) -> list[tuple[str, str]]:
     return [(row[place].text, row[place].mark) for row in table.rows]
 
 
-def test_marks_follow_the_theses_rule() -> None:
+def test_marks_follow_the_rule_of_the_thesis() -> None:
     # 0.70 − 0.02 ≤ 0.67 + 0.01, and 0.66 + 0.01 is below.
-    assert marks([0.70, 0.67, 0.66], [0.02, 0.0101, 0.01]) == ["best", "near", ""]
-    assert marks([0.70, 0.73, 0.74], [0.02, 0.0101, 0.01], lower=True) == ["best", "near", ""]
+    assert marks([0.70, 0.67, 0.66], [0.02, 0.0101, 0.01]) == ["best", "tied", ""]
+    assert marks([0.70, 0.73, 0.74], [0.02, 0.0101, 0.01], lower=True) == ["best", "tied", ""]
     assert marks([0.5, 0.5], [0.0, 0.0]) == ["best", "best"]
     assert marks([0.5, 0.5 - 1e-9], [math.nan, math.nan]) == ["best", ""]
     assert marks([math.nan, 0.1], [0.1, 0.1]) == ["", "best"]
@@ -54,22 +54,22 @@ def test_locality_by_hand() -> None:
     assert [text for text, _ in cells(table, "images")][:3] == ["2", "3", "0"]
 
 
-def test_the_last_row_is_a_map_that_has_seen_nothing() -> None:
+def test_the_last_row_is_the_uniform_map() -> None:
     # Two methods of two models: each image counts once. F1 is 2·0.5/1.5 = 2/3 and 2·0.25/1.25 = 2/5.
     shares = (("1", 0.5), ("2", 0.25))
     rows = [row(model, image, method, 0.1, share) for model in "ab" for method in ("SM", "IG") for image, share in shares]
     [table] = tables(by_hand(rows=rows), ["locality"])
     last = dict(zip([column.title for column in table.columns], table.rows[-1], strict=True))
-    assert [cell.text for cell in list(last.values())[:3]] == ["–", "–", "blind: uniform"]
+    assert [cell.text for cell in list(last.values())[:3]] == ["–", "–", "uniform map"]
     assert last["F1"].value == pytest.approx((2 / 3 + 2 / 5) / 2)
     assert (last["F1"].low, last["F1"].high) == pytest.approx((2 / 5, 2 / 3))
     assert (last["precision"].value, last["recall"].value, last["lift"].value) == (0.375, 1.0, 0.0)
     assert (last["images"].text, last["undefined"].text) == ("2", "0")
-    # It is better than all methods here, and still not marked.
+    # It is better than all methods here, but is not marked.
     assert {cell.mark for cell in last.values()} == {""}
 
 
-def test_models_that_crop_differently_share_the_blind_row() -> None:
+def test_models_that_crop_differently_share_the_uniform_map() -> None:
     rows = [row("a", "1", "SM", 0.1, 0.5), row("b", "1", "SM", 0.1, 0.25)]
     [table] = tables(by_hand(rows=rows), ["locality"])
     assert cells(table, "F1")[-1] == (f"{(2 / 3 + 2 / 5) / 2:.3f}", "")
@@ -91,11 +91,11 @@ def test_models_of_different_data_do_not_compete() -> None:
         assert any(f"Best of {words} and data set bold" in note for note in table.notes)
         [alone] = tables(by_hand(rows=rows[:4], models=models[:2], robust=robust[:18]), [table.name])
         assert any(f"Best of {words} bold" in note for note in alone.notes)
-    assert [text for text, _ in cells(locality, "method")][3:] == ["blind: uniform on x", "blind: uniform on y"]
+    assert [text for text, _ in cells(locality, "method")][3:] == ["uniform map on x", "uniform map on y"]
 
 
-def test_twins_are_compared_image_by_image() -> None:
-    """The robust one has images that its twin has not, and the other way round, and one where only one is defined."""
+def test_pairs_are_compared_image_by_image() -> None:
+    """Each model has images that the other lacks, and one where only one is defined."""
     rows = [row("plain", str(place), "SM", value) for place, value in enumerate([0.2, 0.4, 0.1, 0.9])]
     rows += [row("hard", str(place), "SM", value) for place, value in enumerate([0.3, 0.6, math.nan])]
     rows += [row("hard", "elsewhere", "SM", 0.0), row("alone", "0", "SM", 0.5)]
@@ -104,7 +104,7 @@ def test_twins_are_compared_image_by_image() -> None:
         ("hard", "net", "at", "robust", "linf", 4 / 255, "plain", "shapes", ""),
         ("alone", "net", "at", "robust", "linf", 4 / 255, "missing", "shapes", ""),
     ]
-    [table] = tables(by_hand(rows=rows, models=models), ["twins"])
+    [table] = tables(by_hand(rows=rows, models=models), ["pairs"])
     assert [[cell.text for cell in line[:3]] for line in table.rows] == [["plain", "hard", "SM"]]
     assert cells(table, "F1 standard") == [("0.400", "")]
     assert cells(table, "F1 robust") == [("0.300", "")]
@@ -113,10 +113,10 @@ def test_twins_are_compared_image_by_image() -> None:
     assert cells(table, "images") == [("2", "")]
     assert cells(table, "undefined") == [("1", "")]
     results = by_hand(rows=rows, models=models)
-    [table] = tables(results.with_tables(rows=results.rows.assign(lift=math.nan)), ["twins"])
+    [table] = tables(results.with_tables(rows=results.rows.assign(lift=math.nan)), ["pairs"])
     assert cells(table, "lift difference") == [("–", "")]
-    with pytest.raises(NotMeasuredError, match="no robust model has its standard twin beside it"):
-        tables(by_hand(rows=rows, models=models[:1]), ["twins"])
+    with pytest.raises(NotMeasuredError, match="no robust or certified model was measured together"):
+        tables(by_hand(rows=rows, models=models[:1]), ["pairs"])
 
 
 def test_robust_accuracy_has_the_largest_standard_error() -> None:
@@ -127,7 +127,7 @@ def test_robust_accuracy_has_the_largest_standard_error() -> None:
     # √(0.25/100) = 0.05 on both sides: 0.50 − 0.05 ≤ 0.45 + 0.05, but 0.30 + 0.05 is below.
     assert [(text.partition(" ")[0], mark) for text, mark in cells(table, "under attack")] == [
         ("50.0%", "best"),
-        ("45.0%", "near"),
+        ("45.0%", "tied"),
         ("30.0%", ""),
     ]
     assert cells(table, "attack")[0] == ("ℓ∞ 4/255, PGD-20", "")
@@ -158,10 +158,10 @@ def test_searches_are_compared_where_all_found_a_boundary() -> None:
     ]
     [table] = tables(by_hand(searches=searches), ["searches"])
     assert [text.partition(" ")[0] for text, _ in cells(table, "ℓ2 distance")] == ["5.00", "1.50"]
-    assert cells(table, "where all found one") == [("1.00", "best"), ("1.50", "")]
+    assert cells(table, "on common images") == [("1.00", "best"), ("1.50", "")]
     assert [text for text, _ in cells(table, "success")] == ["100.0%", "50.0%"]
     assert [text for text, _ in cells(table, "gradients")] == ["19", "1,001"]
-    assert [text for text, _ in cells(table, "s an image")] == ["0.2", "3"]
+    assert [text for text, _ in cells(table, "s per image")] == ["0.2", "3"]
 
 
 def test_faithfulness_prefers_the_smaller() -> None:
@@ -201,11 +201,11 @@ def test_faithfulness_compares_methods_under_one_noise() -> None:
     assert [text for text, _ in cells(table, "gap")] == ["–"] * 4
 
 
-def test_the_overview_has_a_row_a_model_and_a_column_a_budget() -> None:
+def test_the_overview_has_one_row_per_model_and_one_column_per_budget() -> None:
     [table] = tables(small_results(), ["overview"])
     assert [column.title for column in table.columns] == [
         "model",
-        "trained",
+        "training",
         "accuracy",
         "under ℓ∞ 4/255, autoattack",
         "F1 SM",
@@ -215,16 +215,76 @@ def test_the_overview_has_a_row_a_model_and_a_column_a_budget() -> None:
     assert len(table.rows) == 6
 
 
-def test_what_was_not_measured_is_left_out_or_refused() -> None:
+def test_what_was_not_measured_is_omitted_or_refused() -> None:
     assert tables(nothing_measured()) == ()
     assert [table.name for table in tables(made_up_results(8, 0))] == list(TABLES)
     for name in TABLES:
         with pytest.raises(NotMeasuredError):
             tables(nothing_measured(), [name])
-    with pytest.raises(ValueError, match=r"`which` must name tables among overview, .*, got locallity"):
+    with pytest.raises(ValueError, match=r"`which` must be one of overview, .*, got 'locallity': did you mean 'locality'"):
         tables(nothing_measured(), ["locallity"])
 
 
 def test_a_single_model_is_not_the_best_of_anything() -> None:
     [table] = tables(by_hand(rows=[row("a", "1", "SM", 0.4), row("a", "2", "SM", 0.6)]), ["locality"])
     assert cells(table, "F1")[0] == ("0.500 [0.400, 0.600]", "")
+
+
+def test_abstentions_have_a_column_beside_accuracy_where_any_model_abstains() -> None:
+    [table] = tables(abstaining(small_results(), "tiny_vgg", 6), ["overview"])
+    titles = [column.title for column in table.columns]
+    assert titles[2:4] == ["accuracy", "abstained"]
+    assert cells(table, "abstained")[:2] == [("25.0%", ""), ("0.0%", "")]  # never marked as the best
+    assert any("abstained" in note for note in table.notes)
+    marks_beside = [mark for _, mark in cells(table, "F1 BIG")]
+    assert "best" in marks_beside
+    [without] = tables(small_results(), ["overview"])
+    assert "abstained" not in [column.title for column in without.columns]
+    assert not any("abstained" in note for note in without.notes)
+
+
+def test_certified_models_are_in_the_table_of_pairs_under_their_name() -> None:
+    [robust] = tables(small_results(), ["pairs"])
+    assert robust.title == "Robust models and their standard counterparts"
+    assert [column.title for column in robust.columns][:5] == ["standard", "robust", "method", "F1 standard", "F1 robust"]
+    [both] = tables(made_up_results(8, 0, (*MODELS[1:6], *CERTIFIED)), ["pairs"])
+    assert both.title == "Robust or certified models and their standard counterparts"
+    assert ("tiny_vgg_certified", "") in cells(both, "robust or certified")
+
+
+def own_measurement() -> Results:
+    """A table that a measurement of a user's own has written."""
+    values = [
+        ("tiny_vgg", "a", "low", 1.0, True),
+        ("tiny_vgg", "b", "low", 3.0, False),
+        ("tiny_vgg", "a", "high", 5.0, True),
+    ]
+    rows = [(name, image, band, value, holds, 7) for name, image, band, value, holds in values]
+    rows.append(("other", "a", "low", math.nan, True, 7))
+    columns = ["model", "image_id", "noise_band", "energy", "holds", "layer"]
+    return small_results().with_tables(spectrum=pd.DataFrame(rows, columns=columns))
+
+
+def test_a_table_without_a_layout_of_its_own_is_shown_by_means_per_model_and_group() -> None:
+    [table] = tables(own_measurement(), ["spectrum"])
+    titles = ["model", "training", "noise band", "energy", "layer", "holds", "images"]
+    assert (table.title, [column.title for column in table.columns]) == ("Spectrum", titles)
+    assert [[cell.text for cell in row[:3]] for row in table.rows] == [
+        ["tiny_vgg", "standard", "low"],
+        ["tiny_vgg", "standard", "high"],
+        ["other", "unknown", "low"],
+    ]
+    assert [text for text, _ in cells(table, "energy")] == ["2.00 [1.00, 3.00]", "5.00", "undefined"]
+    assert [text.partition(" ")[0] for text, _ in cells(table, "holds")] == ["50.0%", "100.0%", "100.0%"]
+    assert [text for text, _ in cells(table, "images")] == ["2", "1", "1"]
+    assert any("Wilson" in note for note in table.notes)
+    names = [one.name for one in tables(own_measurement())]
+    assert names[-2:] == ["spectrum", "faults"]
+    with pytest.raises(ValueError, match=r"`which` .*, spectrum, faults, got 'spectra': did you mean 'spectrum'"):
+        tables(own_measurement(), ["spectra"])
+
+
+def test_a_table_without_groups_or_numbers_is_shown_too() -> None:
+    plain = pd.DataFrame({"model": ["tiny_vgg", "tiny_vgg"], "image_id": ["a", "b"], "blob": [b"1", b"2"]})
+    [table] = tables(small_results().with_tables(blobs=plain), ["blobs"])
+    assert [[cell.text for cell in row] for row in table.rows] == [["tiny_vgg", "standard", "2"]]

@@ -1,4 +1,4 @@
-"""Tables as text, with names from strangers."""
+"""Tables as text, with hostile names."""
 
 import csv
 import io
@@ -33,7 +33,7 @@ def table(*names: str) -> Table:
     return Table("a table", "Title with a_b", COLUMNS, rows, ("A note: 95 %.",))
 
 
-def test_csv_is_read_back_as_it_was() -> None:
+def test_csv_is_read_back_unchanged() -> None:
     names = [*HOSTILE, 'say "hi", twice']
     rows = list(csv.reader(io.StringIO(csv_text(table(*names)))))
     assert rows[0] == ["model", "f1", "f1_low", "f1_high", "images"]
@@ -48,7 +48,7 @@ def test_csv_names_are_no_formulas_but_numbers_stay_numbers(name: str) -> None:
     assert row[1] == "-0.5"
 
 
-def test_csv_has_nothing_where_nothing_is_defined() -> None:
+def test_csv_is_empty_where_undefined() -> None:
     undefined = Table("t", "T", COLUMNS, ((Cell("a"), Cell("undefined"), Cell("0", 0)),))
     assert csv_text(undefined).splitlines()[1] == "a,,,,0"
 
@@ -84,7 +84,7 @@ def test_latex_has_no_live_commands() -> None:
     assert "95 \\%." in text
 
 
-def test_a_field_that_starts_with_a_bracket_or_a_star_belongs_to_no_command() -> None:
+def test_a_field_that_starts_with_a_bracket_or_a_star_is_no_part_of_a_command() -> None:
     odd = Table("t", "T", (Column("model", "model", "text"),), ((Cell("a"),), (Cell("[2cm]"),), (Cell("*"),)))
     assert "\n{[2cm]} \\\\\n{*} \\\\\n" in latex_text(odd)
 
@@ -93,7 +93,7 @@ def test_signs_of_papers_are_latex_ones() -> None:
     assert latex_escaped("AT ℓ∞ 4/255, ℓ2 0.5, SM–BSM") == r"AT $\ell_\infty$ 4/255, $\ell_2$ 0.5, SM--BSM"
 
 
-def test_terminal_rows_say_what_is_best() -> None:
+def test_terminal_rows_mark_the_best() -> None:
     header, [row] = terminal_rows(table("a"))
     assert header == ["model", "F1", "images"]
     assert row == ("a", "−0.5 [−0.6, 0.1]*", "1,000")

@@ -1,0 +1,77 @@
+"""Locality against what it takes no model to score: chance, a uniform map, random weights."""
+
+from __future__ import annotations
+
+from locality.report.aggregates import Aggregates, panel_methods, uniform_scores
+from locality.report.estimates import estimates, floats
+from locality.report.findings.wording import counted, listed, significantly_positive
+from locality.results.results import Results
+
+NAMED = 3  # models named in a sentence
+
+
+def above_chance(results: Results, means: Aggregates) -> list[str]:
+    """Which trained models have more attribution in the box than the same values shuffled over the image."""
+    counts = []
+    for method in panel_methods(means.methods):
+        trained = [
+            model for model in means.models if model.kind != "random" and (model.name, method, "lift") in means.scores
+        ]
+        below = [model.name for model in trained if not means.scores[model.name, method, "lift"].low > 0]
+        if trained:
+            names = [_with_accuracy(means, name) for name in below[:NAMED]]
+            if len(below) > NAMED:
+                names.append(f"{len(below) - NAMED} more")
+            exceptions = f", not {listed(names)}" if names else ""
+            counts.append(f"{method} for {len(trained) - len(below)} of {counted(len(trained), 'model')}{exceptions}")
+    if not counts:
+        return []
+    return [f"More attribution lies in the box than by chance (lift significantly above 0, 95 %): {'; '.join(counts)}."]
+
+
+def above_uniform_map(results: Results, means: Aggregates) -> list[str]:
+    """Which trained models beat a map of ones on the same images."""
+    uniform = [
+        f"{mean.mean:.3f}{f' on {data}' if data else ''}"
+        for (data, score), mean in means.uniform.items()
+        if score == "f1" and mean.used
+    ]
+    trained = {model.name for model in means.models if model.kind != "random"}
+    groups = results.rows[results.rows["model"].isin(trained)].groupby(["method", "model"], sort=False)
+    keys = [key for key, _ in groups]
+    differences = estimates([floats(group["f1"]) - uniform_scores(group)["f1"] for _, group in groups])
+    counts = []
+    for method in panel_methods(means.methods):
+        own = [difference for (name, _), difference in zip(keys, differences, strict=True) if name == method]
+        if own:
+            counts.append(f"{method} for {significantly_positive(own)} of {counted(len(own), 'model')}")
+    if not uniform or not counts:
+        return []
+    return [
+        f"A uniform map, independent of model and image, has F1 {listed(uniform)}. Significantly above it (95 %): "
+        f"{listed(counts)}."
+    ]
+
+
+def above_random_weights(results: Results, means: Aggregates) -> list[str]:
+    """Whether standard models are better than a model that has learned nothing."""
+    random = [model for model in means.models if model.kind == "random"]
+    data = {model.data for model in random}
+    standard = [model for model in means.models if model.kind == "standard" and model.data in data]
+    counts = []
+    for method in panel_methods(means.methods):
+        floors, scores = (
+            [means.scores[model.name, method, "f1"] for model in models if (model.name, method, "f1") in means.scores]
+            for models in (random, standard)
+        )
+        if floors and scores:
+            floor = max(floors, key=lambda mean: mean.mean)
+            counts.append(f"{sum(score.low > floor.high for score in scores)} of {len(scores)} for {method}")
+    if not counts:
+        return []
+    return [f"Standard models with F1 above that of random weights (95 % intervals do not overlap): {listed(counts)}."]
+
+
+def _with_accuracy(means: Aggregates, name: str) -> str:
+    accuracy = means.accuracy.get(name)
+    return f"{name} (accuracy {accuracy.mean:.1%})" if accuracy is not None and accuracy.used else name
