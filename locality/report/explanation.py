@@ -27,11 +27,12 @@ from locality.errors import ArgumentError, DataError
 from locality.imagenet_classes import class_word
 from locality.model_calls import model_device, open_model
 from locality.model_calls.checks import check_images
+from locality.model_calls.decisions import decisions
 from locality.report.figures.files import FORMATS, figure_bytes, write_figure
 from locality.report.figures.heatmaps import Pixels, draw_scale, draw_tile, heat_picture, shared_limit
 from locality.report.figures.style import BLUE, GREY, INK, STYLE, plain
 from locality.report.tables.formats import one_line
-from locality.types import ModelSpec, PathMaps, Sample
+from locality.types import ABSTAINED, ModelSpec, PathMaps, Sample
 
 METHODS = ("SM", "IG", "BIG")
 TOP = 5  # classes listed
@@ -140,8 +141,7 @@ def explain_image(
     check_images(images)
     with open_model(model, images) as calls:
         logits = calls.logits(images)
-        abstains = getattr(model, "abstains", None)
-        abstained = abstains is not None and bool(abstains(logits)[0])
+        abstained = bool(decisions(model, logits) == ABSTAINED)
         boundary = None if abstained else find_boundary(calls, images, search=search, seed=seed)
         maps = {} if boundary is None else attribute_all(calls, images, methods, boundary=boundary, seed=seed)
     probabilities = logits.softmax(1)[0]

@@ -47,7 +47,7 @@ def test_a_picture_and_the_same_in_words(photograph: Path, tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("locality.cli.options.loaded_model", lambda *_: small_model())
     text = run(photograph, "--model", "small", "--methods", "SM,BIG")
-    assert "small/model says " in text
+    assert "small/model predicts " in text
     assert "The nearest other class is " in text
     assert "%" in text
     # Neither the space nor the slash of the names is in the file's.

@@ -150,7 +150,7 @@ def test_torch_is_not_imported(folder: Path) -> None:
 def test_the_choices_are_those_of_the_report() -> None:
     assert [form.value for form in TableFormat] == ["text", *FORMATS]
     assert all(f"{name}," in WHICH_HELP for name in TABLES)
-    done = CliRunner().invoke(app, ["--help"], catch_exceptions=False)
+    done = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["--help"], catch_exceptions=False)
     assert "text|csv|markdown|latex" in done.stdout
     done = CliRunner().invoke(app, ["results", "--format", "pdf"], catch_exceptions=False)
     assert done.exit_code == 2
