@@ -4,6 +4,7 @@ import csv
 import io
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -72,12 +73,13 @@ def test_files_are_written(folder: Path, tmp_path: Path) -> None:
 
 def test_mistakes_are_named(folder: Path, tmp_path: Path) -> None:
     empty = write_results(nothing_measured(), tmp_path / "empty")
-    for words, problem in [
+    cases: list[tuple[list[object], str]] = [
         ([tmp_path / "nowhere"], "holds no results"),
         ([empty], "holds no measurements"),
         ([folder, "--which", "localitee"], "`which` must be one of overview"),
         ([empty, "--which", "robust"], "accuracy under attack was not measured"),
-    ]:
+    ]
+    for words, problem in cases:
         with pytest.raises(ValueError, match=problem):
             run(*words)
 
@@ -94,11 +96,12 @@ def test_unfinished_results_are_reported_on_standard_error(tmp_path: Path) -> No
 
     units = {"planned": 15, "finished": 4, "with faults": 0}
     stopped = write_results(replace(small_results(), provenance={"units": units}), tmp_path / "stopped")
-    for command, words in [
+    commands: list[tuple[Callable[..., None], list[str]]] = [
         (table, ["--which", "robust"]),
         (figures, ["--which", "3.3", "--format", "png", "--out", str(tmp_path)]),
         (report, ["--out", str(tmp_path / "page.html")]),
-    ]:
+    ]
+    for command, words in commands:
         alone = typer.Typer()
         alone.command()(command)
         with pytest.MonkeyPatch.context() as patch:
@@ -123,9 +126,10 @@ def test_on_a_narrow_terminal_names_stay_whole_and_what_a_table_is_about_stays(
 
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(sys, "stdout", Terminal())
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
     table(folder, which="locality")
-    text = sys.stdout.getvalue()  # type: ignore[attr-defined]
+    text = terminal.getvalue()
     shown = re.sub(r"\x1b\[[\d;]*m", "", text).splitlines()
     assert {word for line in shown if "tiny" in line for word in line.split() if "tiny" in word} <= set(
         small_results().rows["model"]

@@ -10,6 +10,7 @@ import functools
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
@@ -26,6 +27,7 @@ from locality.zoo.trainings import kind_of
 TABLES: dict[str, Schema] = {**CORE, **SCHEMAS}
 METHODS = ("SM", "IG", "BIG")
 STEPS = (0, 5, 10, 15, 20, 24)
+Pixel = TypeVar("Pixel", bound=np.generic)
 
 
 @dataclass(frozen=True)
@@ -184,9 +186,10 @@ def _gallery_image(
 
 
 def _scaled(values: NDArray[np.float64]) -> NDArray[np.float16]:
-    return (values / np.abs(values).max()).astype(np.float16)
+    scaled: NDArray[np.float16] = (values / np.abs(values).max()).astype(np.float16)
+    return scaled
 
 
-def _repeated(values: NDArray[np.generic], size: int) -> NDArray[np.generic]:
+def _repeated(values: NDArray[Pixel], size: int) -> NDArray[Pixel]:
     indices = np.arange(size) * values.shape[0] // size
-    return values[indices][:, indices]
+    return np.asarray(values[indices][:, indices])

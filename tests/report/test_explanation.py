@@ -93,7 +93,7 @@ def test_the_picture_has_the_image_the_maps_and_the_classes(pixels: Tensor, tmp_
     found = explain_image(Linear(), pixels, ["SM", "IG", "BIG"])
     figure = found.figure()
     assert [axes.get_title() for axes in figure.axes[:5]] == ["image", "SM", "IG", "BIG", "predicted class"]
-    assert (figure.axes[0].images[0].get_array() == found.image).all()
+    assert np.array_equal(np.asarray(figure.axes[0].images[0].get_array()), found.image)
     words = [text.get_text() for text in figure.axes[4].texts]
     assert words[0] == found.prediction
     assert words[1] == f"{found.classes[0][1]:.1%}"

@@ -46,7 +46,7 @@ def arrow_ends(arrow: FancyArrowPatch) -> tuple[tuple[float, float], tuple[float
     return (x0, y0), (x1, y1)
 
 
-def annotations(panel: Axes) -> list[Annotation]:
+def panel_annotations(panel: Axes) -> list[Annotation]:
     return [text for text in panel.texts if isinstance(text, Annotation)]
 
 

@@ -103,7 +103,7 @@ def test_text_of_a_column_wide_figure_is_inside_it_and_large_enough(models: str)
         assert bounds.y0 > -0.02, name
         assert bounds.x1 < width + 0.02, name
         assert bounds.y1 < height + 0.02, name
-        assert min(text.get_fontsize() for text in written) >= 6.5, name
+        assert min(float(text.get_fontsize()) for text in written) >= 6.5, name
     with pytest.raises(ValueError, match="`width` must be one of page, column, got 'wide'"):
         draw_figures(small_results(), Path("nowhere"), width="wide")  # type: ignore[arg-type]
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from matplotlib.collections import PolyCollection
-from report.figures.panel_contents import annotations
+from report.figures.panel_contents import panel_annotations
 from report.made_up_results import MODELS, made_up_results, nothing_measured, small_results
 from scipy.stats import spearmanr
 
@@ -49,7 +49,7 @@ def test_robust_models_of_one_family_have_letters_and_a_key() -> None:
     assert key == "a ResNet AT ℓ∞ 4/255   b ResNet AT ℓ∞ 8/255"
     means = aggregate(small_results())
     for panel, method in zip(figure.axes, ("SM", "IG", "BIG"), strict=True):
-        letters = {note.get_text(): note.xy for note in annotations(panel) if note.get_text() in ("a", "b")}
+        letters = {note.get_text(): note.xy for note in panel_annotations(panel) if note.get_text() in ("a", "b")}
         assert letters == {
             letter: (means.distance[name].mean, means.scores[name, method, "f1"].mean)
             for letter, name in (("a", "tiny_resnet_robust"), ("b", "tiny_resnet_robust8"))

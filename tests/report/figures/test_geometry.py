@@ -7,7 +7,7 @@ import pytest
 import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from numpy.typing import NDArray
-from report.figures.panel_contents import annotations
+from report.figures.panel_contents import panel_annotations
 
 from locality.report.figures.geometry import geometry_plot
 from locality.report.figures.toy_network import Geometry, mean_cosines, toy_geometry, trained_net
@@ -52,7 +52,7 @@ def test_the_four_vectors_are_gradients_and_means_of_gradients() -> None:
     for name, start in (("IG", np.zeros(2)), ("BIG", one.across)):
         steps = (np.arange(2000) + 0.5) / 2000
         mean = gradient(start + steps[:, None] * (one.point - start))
-        assert one.normals[name] == pytest.approx(mean, abs=0.05 * np.linalg.norm(mean))
+        assert one.normals[name] == pytest.approx(mean, abs=0.05 * float(np.linalg.norm(mean)))
 
 
 def test_sm_misses_the_boundary_that_bsm_is_normal_to() -> None:
@@ -69,7 +69,7 @@ def test_the_point_shows_the_difference_of_both_pairs_of_methods() -> None:
     assert 1 - one.cosine("SM") > 0.5
     assert one.cosine("BIG") - one.cosine("IG") > 0.5
     right = geometry_plot().figure.axes[1]
-    tips = [np.array(note.xy) - one.point for note in annotations(right) if note.arrow_patch is not None]
+    tips = [np.array(note.xy) - one.point for note in panel_annotations(right) if note.arrow_patch is not None]
     assert len(tips) == 2
     angle = np.degrees(np.arccos(tips[0] @ tips[1] / np.linalg.norm(tips[0]) / np.linalg.norm(tips[1])))
     assert angle > 30

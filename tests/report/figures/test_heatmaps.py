@@ -105,8 +105,9 @@ def test_the_default_models_are_a_pair() -> None:
 def test_images_of_other_models_do_not_take_the_place_of_a_models_own() -> None:
     """Two data sets in one gallery: the first images are of models that the figure does not show."""
     gallery = small_results().gallery
-    others = [replace(image, image_id=f"x{image.image_id}", maps={("lone", "SM"): np.ones((64, 64))}) for image in gallery]
-    half = replace(gallery[0], image_id="half", maps={("tiny_vgg", "SM"): np.ones((64, 64))})
+    ones = np.ones((64, 64), np.float16)
+    others = [replace(image, image_id=f"x{image.image_id}", maps={("lone", "SM"): ones}) for image in gallery]
+    half = replace(gallery[0], image_id="half", maps={("tiny_vgg", "SM"): ones})
     mixed = with_gallery(*others, *others, half, *gallery)
     assert len(tiles(model_heatmaps(mixed, "tiny_resnet", images=2))) == 2
     shown, expected = tiles(pair_heatmaps(mixed, images=1)), tiles(pair_heatmaps(small_results(), images=1))

@@ -14,7 +14,7 @@ def test_labels_of_crowded_points_cover_neither_each_other_nor_points_nor_obstac
     points = [(0.5, 0.5), (0.55, 0.5), (0.5, 0.56), (0.57, 0.57), (0.02, 0.02), (0.99, 0.99)]
     obstacles = [(0.4, 0.5, 0.6, 0.5)]
     notes = place_labels(axes, points, list("abcdef"), obstacles, fontsize=7)
-    renderer = FigureCanvasAgg(figure).get_renderer()
+    renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
     boxes = [note.get_window_extent(renderer) for note in notes]
     assert sorted(note.get_text() for note in notes) == list("abcdef")
     for one, other in itertools.combinations(boxes, 2):
@@ -37,7 +37,7 @@ def test_labels_keep_clear_of_lines_and_of_markers_without_a_label() -> None:
     [alone] = place_labels(axes, [(0.5, 0.5)], ["a"], fontsize=7)
     assert alone.xyann[1] == 0  # where nothing is in the way, it is on the right
     [note] = place_labels(axes, [(0.5, 0.5)], ["a"], (), lines, fontsize=7)
-    box = note.get_window_extent(FigureCanvasAgg(figure).get_renderer())
+    box = note.get_window_extent(FigureCanvasAgg(figure).get_renderer())  # type: ignore[no-untyped-call]
     for line in lines:
         corners = axes.transData.transform(line)
         steps = np.linspace(0, 1, 500)[:, None]

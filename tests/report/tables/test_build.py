@@ -1,6 +1,7 @@
 """Tables of numbers computed by hand, and their marks."""
 
 import math
+from collections.abc import Sequence
 
 import pandas as pd
 import pytest
@@ -14,10 +15,10 @@ from locality.results.schema import CORE, ROWS
 from locality.runner.measurements import SCHEMAS
 
 
-def by_hand(**given: list[tuple[object, ...]]) -> Results:
+def by_hand(**given: Sequence[tuple[object, ...]]) -> Results:
     """Results with the given rows, and nothing else."""
     schemas = {**CORE, **SCHEMAS}
-    return Results("by hand", {name: pd.DataFrame(rows, columns=list(schemas[name])) for name, rows in given.items()})
+    return Results("by hand", {name: pd.DataFrame(list(rows), columns=list(schemas[name])) for name, rows in given.items()})
 
 
 def row(model: str, image: str, method: str, f1: float, share: float = 0.5) -> tuple[object, ...]:
