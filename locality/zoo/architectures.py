@@ -24,13 +24,17 @@ from locality.types import Interpolation, ModelSpec
 from locality.zoo.nets import NETS
 from locality.zoo.nets.cifar import cifar_resnet50
 
-OWN = NETS | {"cifar_resnet50": cifar_resnet50}
 KINDS = "timm:NAME, torchvision:NAME, net:NAME or package.module:function"
 FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 IDENTITY: dict[str, Any] = {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
 # Of networks trained here (locality/training/recipe.py), for a checkpoint that has lost its card.
 OWN_INPUT: dict[str, Any] = {"mean": (0.45,) * 3, "std": (0.25,) * 3}
 Tensors = dict[str, Tensor]
+
+
+def own_nets() -> dict[str, Callable[..., nn.Module]]:
+    """The networks behind `net:NAME`: those that are trained here, and those of published checkpoints."""
+    return NETS | {"cifar_resnet50": cifar_resnet50}
 
 
 def build(architecture: str, classes: int | None, seed: int = 0, options: Mapping[str, Any] | None = None) -> nn.Module:
@@ -53,7 +57,7 @@ def build(architecture: str, classes: int | None, seed: int = 0, options: Mappin
             return _own(name)(classes or 10, **(options or {}))
         if is_function(architecture):
             return of_function(architecture, classes)
-    near = difflib.get_close_matches(architecture, ["timm:" + architecture] + [f"net:{name}" for name in OWN], 1, 0.4)
+    near = difflib.get_close_matches(architecture, ["timm:" + architecture] + [f"net:{name}" for name in own_nets()], 1, 0.4)
     hint = f", for example {near[0]!r}" if near else ""
     raise ModelError(f"`arch` must be {KINDS}, or a model of the catalog, got {architecture!r}{hint}")
 
@@ -177,9 +181,10 @@ def _torchvision(name: str, classes: int) -> nn.Module:
 
 
 def _own(name: str) -> Callable[..., nn.Module]:
-    if name not in OWN:
-        raise ModelError(f"`net:{name}` is no network: there is {', '.join(f'net:{known}' for known in OWN)}")
-    return OWN[name]
+    nets = own_nets()
+    if name not in nets:
+        raise ModelError(f"`net:{name}` is no network: there is {', '.join(f'net:{known}' for known in nets)}")
+    return nets[name]
 
 
 def _interpolation(name: str) -> Interpolation:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from locality.types import ModelSpec
+from locality.zoo.nets.forward_pass import ForwardPass, forward_pass
 
 
 class PixelModel(nn.Module):
@@ -28,5 +29,13 @@ class PixelModel(nn.Module):
         self.register_buffer("std", torch.tensor(spec.std).view(1, 3, 1, 1), persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.net((images - self.mean) / self.std)
+        logits: Tensor = self.net(self.normalised(images))
         return logits
+
+    def forward_pass(self, images: Tensor) -> ForwardPass:
+        """Logits and penultimate features; a TypeError says so where `net` does not expose them."""
+        return forward_pass(self.net, self.normalised(images))
+
+    def normalised(self, images: Tensor) -> Tensor:
+        """What `net` is given."""
+        return (images - self.mean) / self.std

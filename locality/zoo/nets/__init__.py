@@ -1,4 +1,8 @@
-"""The small networks that are trained here: name ↦ a function of the number of classes. All take 64×64 images."""
+"""The small networks that are trained here, by name. All take 64×64 images and have features and a head (`forward_pass`).
+
+A network is a function of the number of classes; its keyword arguments are the options that a recipe may set:
+`net = { name = "tiny_vit", depth = 6 }`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from locality.zoo.nets.convolutional import shapes_cnn, tiny_vgg
 from locality.zoo.nets.residual import tiny_resnet
 from locality.zoo.nets.transformer import shapes_vit, tiny_vit
 
-NETS: dict[str, Callable[[int], nn.Module]] = {
+NETS: dict[str, Callable[..., nn.Module]] = {
     "shapes_cnn": shapes_cnn,
     "shapes_vit": shapes_vit,
     "tiny_resnet": tiny_resnet,

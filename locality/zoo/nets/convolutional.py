@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from torch import nn
 
+from locality.zoo.nets.forward_pass import FeatureSequential
 
-def shapes_cnn(classes: int) -> nn.Module:
+
+def shapes_cnn(classes: int) -> FeatureSequential:
     """Four convolutions, for `shapes`: 0.1 million parameters."""
-    return nn.Sequential(
+    return FeatureSequential(
         convolution(3, 32, stride=2),
         convolution(32, 64, stride=2),
         convolution(64, 64),
@@ -18,9 +20,9 @@ def shapes_cnn(classes: int) -> nn.Module:
     )
 
 
-def tiny_vgg(classes: int) -> nn.Module:
+def tiny_vgg(classes: int) -> FeatureSequential:
     """Six convolutions between max-pools, as in VGG: 0.6 million parameters."""
-    return nn.Sequential(
+    return FeatureSequential(
         convolution(3, 24),
         nn.MaxPool2d(2),
         convolution(24, 48),

@@ -5,9 +5,11 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
+from locality.zoo.nets.forward_pass import FeatureSequential
+
 
 class ResidualBlock(nn.Module):
-    """Two convolutions and a short cut round them."""
+    """Two convolutions with a shortcut around them."""
 
     def __init__(self, inputs: int, outputs: int, stride: int = 1) -> None:
         super().__init__()
@@ -24,9 +26,9 @@ class ResidualBlock(nn.Module):
         return relu(self.second_norm(self.second(inner)) + self.short_cut(features), inplace=True)
 
 
-def tiny_resnet(classes: int) -> nn.Module:
+def tiny_resnet(classes: int) -> FeatureSequential:
     """Seven convolutions, six of them in three residual blocks: 0.6 million parameters."""
-    return nn.Sequential(
+    return FeatureSequential(
         nn.Conv2d(3, 24, 3, 2, padding=1, bias=False),
         nn.BatchNorm2d(24),
         nn.ReLU(inplace=True),

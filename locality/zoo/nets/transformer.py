@@ -6,26 +6,27 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from locality.errors import ArgumentError
 from locality.torchvision_shim import import_torchvision
 from locality.zoo.nets.convolutional import convolution
 
 
-def shapes_vit(classes: int) -> nn.Module:
-    """64 tokens from convolutions, width 96, depth 4, for `shapes`: 0.5 million parameters.
+def shapes_vit(classes: int, *, width: int = 96, depth: int = 4, heads: int = 3) -> nn.Module:
+    """64 tokens from convolutions, for `shapes`: 0.5 million parameters.
 
-    With patches for tokens it hardly learns the shapes themselves from some thousand images, only the planted cue; early
-    convolutions are a known remedy (Xiao et al. 2021, Early Convolutions Help Transformers See Better).
+    With patches as tokens, a few thousand images teach it the planted cue but barely the shapes. Early convolutions are a
+    known remedy (Xiao et al. 2021, Early Convolutions Help Transformers See Better).
     """
-    return _vision_transformer(classes, width=96, depth=4, heads=3, embed_layer=ConvolutionalTokens)
+    return _vision_transformer(classes, width, depth, heads, embed_layer=ConvolutionalTokens)
 
 
-def tiny_vit(classes: int) -> nn.Module:
-    """64 patches of 8×8, width 144, depth 5: 1.3 million parameters."""
-    return _vision_transformer(classes, width=144, depth=5, heads=4)
+def tiny_vit(classes: int, *, width: int = 144, depth: int = 5, heads: int = 4) -> nn.Module:
+    """64 tokens from patches of 8×8: 1.3 million parameters."""
+    return _vision_transformer(classes, width, depth, heads)
 
 
 class ConvolutionalTokens(nn.Module):
-    """The tokens of an image by a few small convolutions, eightfold smaller at their end, instead of one large one."""
+    """Tokens from a few small convolutions that reduce the image eightfold, instead of one large convolution."""
 
     def __init__(self, img_size: int, patch_size: int, in_chans: int, embed_dim: int, **unused: Any) -> None:
         super().__init__()
@@ -44,6 +45,11 @@ class ConvolutionalTokens(nn.Module):
 
 
 def _vision_transformer(classes: int, width: int, depth: int, heads: int, **options: Any) -> nn.Module:
+    for name, number in {"width": width, "depth": depth, "heads": heads}.items():
+        if number < 1:
+            raise ArgumentError(name, "a whole number of at least 1", number)
+    if width % heads:
+        raise ArgumentError("width", f"a multiple of `heads` ({heads})", width)
     import_torchvision()  # timm imports torchvision
     from timm.models.vision_transformer import VisionTransformer
 
