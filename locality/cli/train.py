@@ -12,13 +12,19 @@ from locality.cli.printing import say
 
 
 def train(
-    recipe: Annotated[str, typer.Argument(help="A TOML file, or the name of a recipe that ships (tiny_resnet_robust …).")],
-    out: Annotated[Path, typer.Option(help="Folder for the run: state, log, weights and card.")] = Path("runs"),
-    device: Annotated[str | None, typer.Option(help="cpu, or what torch finds if not given.")] = None,
-    workers: Annotated[int, typer.Option(help="Processes that prepare images; 0 does it in this one.")] = 0,
-    threads: Annotated[int | None, typer.Option(help="Threads of torch on the CPU; its own choice if not given.")] = None,
+    recipe: Annotated[str, typer.Argument(help="A TOML file, or the name of a shipped recipe such as tiny_resnet_robust.")],
+    out: Annotated[
+        Path, typer.Option(help="Folder for runs; each gets a subfolder with its state, log, weights and card.")
+    ] = Path("runs"),
+    device: Annotated[str | None, typer.Option(help="cpu; if omitted, the device that torch chooses.")] = None,
+    workers: Annotated[
+        int, typer.Option(help="Number of processes that load images; 0 loads them in the main process.")
+    ] = 0,
+    threads: Annotated[
+        int | None, typer.Option(help="Number of torch threads on the CPU; if omitted, torch's default.")
+    ] = None,
 ) -> None:
-    """Train a model, standard or robust; a run that was cut is gone on with.
+    """Train a model, standard or robust. An interrupted run resumes where it stopped.
 
     Several processes: python -m torch.distributed.run --nproc-per-node 2 -m locality train RECIPE
     """
@@ -42,4 +48,5 @@ def train(
         card = write_model(trained, chosen, folder, report)
     for name, share in card.accuracy.items():
         say(f"{name}: {share:.1%}")
-    say(f"{folder / chosen.name}.safetensors after {trained.minutes:.1f} minutes; its card is beside it")
+    weights = folder / f"{chosen.name}.safetensors"
+    say(f"Trained in {trained.minutes:.1f} minutes. Weights: {weights}; card: {weights.with_suffix('.json')}")

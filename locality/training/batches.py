@@ -1,13 +1,13 @@
-"""The images of a training run: which of them make a batch, and how each is changed, decided by seeds alone.
+"""The images of a training run: which of them form a batch, and how each is augmented, determined by seeds alone.
 
-What happens to an image in an epoch depends on the run's seed, the epoch and the image, not on the batch it is in, the
-number of processes, or what happened before: so a run can be cut anywhere, and split over any number of processes.
+What happens to an image in an epoch depends on the run's seed, the epoch and the image, not on its batch, the number of
+processes, or earlier steps. So a run can be interrupted anywhere and split over any number of processes.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,12 +17,13 @@ from torch.nn.functional import pad
 from torch.utils.data import Dataset
 
 from locality.data.dataset import ImageDataset
-from locality.training.recipe import AugmentationPart
+from locality.progress import Progress
+from locality.training.recipe import Augmentation
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingImage:
-    """One image, changed, with its label and the seed of whatever else is drawn for it."""
+    """One augmented image with its label and the seed of its other random numbers."""
 
     image: Tensor
     label: int
@@ -34,14 +35,14 @@ class TrainingImages(Dataset[TrainingImage]):
 
     KEPT_BYTES = 2_000_000_000
 
-    def __init__(self, data: ImageDataset, augmentation: AugmentationPart, seed: int) -> None:
+    def __init__(self, data: ImageDataset, augmentation: Augmentation, seed: int) -> None:
         self.data = data
         self.augmentation = augmentation
         self.seed = seed
         self.kept: tuple[Tensor, list[int]] | None = None
 
-    def keep(self, progress: Callable[[int, int | None], None]) -> None:
-        """Read every image now, unless they are too many."""
+    def keep(self, progress: Progress) -> None:
+        """Read all images into memory, unless they are too many."""
         first = self.data[0].image
         if first.numel() * len(self.data) > self.KEPT_BYTES:
             return
@@ -58,24 +59,31 @@ class TrainingImages(Dataset[TrainingImage]):
 
     def __getitem__(self, key: tuple[int, int]) -> TrainingImage:
         epoch, index = key
-        if self.kept is None:
-            sample = self.data[index]
-            image, label = sample.image, sample.label
-        else:
-            image, label = self.kept[0][index].float() / 255, self.kept[1][index]
+        image, label = self._sample(index)
         seed = image_seed(self.seed, epoch, index)
         return TrainingImage(augmented(image, self.augmentation, seed), label, seed)
 
+    def unchanged(self, batch_size: int) -> Iterator[Tensor]:
+        """Batches of all images, in order and without augmentation; a last batch that is not full is left out."""
+        for first in range(0, len(self) - batch_size + 1, batch_size):
+            yield torch.stack([self._sample(index)[0] for index in range(first, first + batch_size)])
+
+    def _sample(self, index: int) -> tuple[Tensor, int]:
+        if self.kept is None:
+            sample = self.data[index]
+            return sample.image, sample.label
+        return self.kept[0][index].float() / 255, self.kept[1][index]
+
 
 def image_seed(seed: int, epoch: int, index: int) -> int:
-    """The seed of all that is drawn for one image in one epoch."""
+    """The seed of all random numbers of one image in one epoch."""
     digest = hashlib.blake2b(f"{seed} {epoch} {index}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 
 
-def augmented(image: Tensor, augmentation: AugmentationPart, seed: int) -> Tensor:
-    """The image mirrored, shifted, brightened as its seed says; still in [0, 1]."""
-    # Another stream than the one that random starts of attacks are drawn from.
+def augmented(image: Tensor, augmentation: Augmentation, seed: int) -> Tensor:
+    """The image mirrored, shifted and brightened at random; still in [0, 1]."""
+    # A different stream than that of the attacks' random starts.
     draw = np.random.Generator(np.random.Philox(key=[seed, 1]))
     mirrored, (down, right), (brightness, contrast) = draw.random(), draw.random(2), draw.random(2)
     if augmentation.flip and mirrored < 0.5:
@@ -96,9 +104,9 @@ def augmented(image: Tensor, augmentation: AugmentationPart, seed: int) -> Tenso
 
 @dataclass(frozen=True)
 class BatchKeys:
-    """The (epoch, index) keys of this process's part of each batch, from a given step on.
+    """The (epoch, index) keys of this process's part of each batch, from `first_step` on.
 
-    Every epoch is a new order of all images; what does not fill a batch is left for the next order.
+    Every epoch shuffles all images; the images left over after the last full batch are not used in that epoch.
     """
 
     images: int
@@ -126,7 +134,7 @@ class BatchKeys:
                 yield [(epoch, int(index)) for index in order[first : first + part]]
 
 
-def together(images: Sequence[TrainingImage]) -> tuple[Tensor, Tensor, list[int]]:
+def collate(images: Sequence[TrainingImage]) -> tuple[Tensor, Tensor, list[int]]:
     """Images, labels and seeds of a batch."""
     return (
         torch.stack([image.image for image in images]),

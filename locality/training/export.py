@@ -1,8 +1,7 @@
-"""What a run leaves behind: weights in half precision, and a card with what they measure when they are read back."""
+"""What a run leaves behind: weights in half precision, and a card with the accuracies of the weights as written."""
 
 from __future__ import annotations
 
-import os
 import platform
 from importlib.metadata import version
 from pathlib import Path
@@ -11,37 +10,37 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from locality.data.dataset import load_dataset
-from locality.files import file_hash
-from locality.progress import Progress
+from locality.data.dataset import ImageDataset, load_dataset
+from locality.files import file_hash, write_atomically
+from locality.progress import Progress, no_progress
 from locality.robustness.pgd import pgd
 from locality.training.loop import Trained, new_model
 from locality.training.recipe import Recipe
 from locality.types import Threat
-from locality.zoo.model_card import ModelCard, TrainingRun, WeightFile, card_path, write_card
+from locality.zoo.model_card import ModelCard, TrainingRun, WeightFile, accuracy_name, card_path, write_card
 from locality.zoo.pixel_model import PixelModel
 
 PGD_STEPS = 10
 BATCH = 100
-# What is measured besides the data set's own `eval` split: the planted cue away, and another class's.
-ALSO = {"shapes": ("shapes:none", "shapes:swapped")}
+# Variants of a data set that are measured besides its own `eval` split: without the planted cue, and with another class's.
+VARIANTS = {"shapes": ("shapes:none", "shapes:swapped")}
 
 
-def write_model(trained: Trained, recipe: Recipe, out: Path, progress: Progress = lambda done, total: None) -> ModelCard:
-    """Write `out/NAME.safetensors` and its card, `out/NAME.json`; accuracies are of the weights as a reader finds them."""
+def write_model(trained: Trained, recipe: Recipe, out: Path, progress: Progress = no_progress) -> ModelCard:
+    """Write `out/NAME.safetensors` and its card, `out/NAME.json`; accuracies are measured after reading the weights back."""
     weights = out / f"{recipe.name}.safetensors"
     write_weights(trained.model, weights)
     model = new_model(recipe, trained.data)
     model.net.load_state_dict({name: _full(value) for name, value in load_file(weights).items()})
-    is_attacked = recipe.loss.name != "standard"
     card = ModelCard(
         spec=model.spec,
-        architecture=f"net:{recipe.net}",
+        architecture=f"net:{recipe.net.name}",
+        options=recipe.net.options,
         weights=WeightFile(str(weights), f"sha256:{file_hash(weights)}"),
         parameters=sum(value.numel() for value in model.parameters()),
-        data=recipe.data.name.split(":")[0],  # without the place on this machine
-        training=recipe.loss.name if recipe.epochs or recipe.start else "random",
-        threat=Threat(recipe.loss.norm, recipe.loss.epsilon) if is_attacked else None,
+        data=recipe.data.name.split(":")[0],  # without its folder on this machine
+        training=recipe.loss_name if recipe.epochs or recipe.start else "random",
+        threat=recipe.threat,
         accuracy=accuracies(model.eval(), recipe, progress),
         licence="Apache-2.0",
         paper="trained here: locality/training/recipes",
@@ -58,9 +57,9 @@ def write_model(trained: Trained, recipe: Recipe, out: Path, progress: Progress 
 
 
 def write_weights(model: PixelModel, path: Path) -> None:
-    """The network's tensors in half precision; vectors (biases, BatchNorm) stay whole: few, and variances may be tiny.
+    """Write the network's tensors in half precision; vectors (biases, BatchNorm) stay in full precision.
 
-    An error where half precision, which ends at 65,504, cannot hold them.
+    Vectors are few, and variances may be tiny. Numbers beyond 65,504, which half precision cannot hold, are an error.
     """
     tensors = {
         name: (value.half() if value.is_floating_point() and value.dim() > 1 else value).contiguous()
@@ -69,42 +68,48 @@ def write_weights(model: PixelModel, path: Path) -> None:
     bad = [name for name, value in tensors.items() if value.is_floating_point() and not value.isfinite().all()]
     if bad:
         raise ValueError(
-            f"`{path.name}` cannot be written: {len(bad)} of {len(tensors)} tensors have nan, or numbers beyond 65,504, the "
-            f"most that half precision holds ({', '.join(bad[:5])}): lower `learning_rate`, or set `clip_norm`"
+            f"`{path.name}` cannot be written: {len(bad)} of {len(tensors)} tensors contain nan or numbers beyond 65,504, "
+            f"the largest in half precision ({', '.join(bad[:5])}): lower `learning_rate`, or set `clip_norm`"
         )
-    part = path.with_name(f"{path.name}.part")
-    save_file(tensors, part)
-    os.replace(part, path)
+    write_atomically(path, lambda part: save_file(tensors, part))
 
 
-def accuracies(model: PixelModel, recipe: Recipe, progress: Progress = lambda done, total: None) -> dict[str, float]:
-    """Shares of the `eval` split that are right: as it is, and under PGD at the recipe's `evaluate_epsilon`."""
+def accuracies(model: PixelModel, recipe: Recipe, progress: Progress = no_progress) -> dict[str, float]:
+    """Shares of the `eval` split that are classified correctly: clean, under PGD, and in the data set's variants.
+
+    PGD is run at the threat that the model was trained against, if any, and at ℓ∞ with the recipe's `evaluate_epsilon`.
+    """
     name = recipe.data.name
-    others = ALSO.get(name.split(":")[0], ())
-    found = {}
-    for source in (name, *others):
-        data = load_dataset(source, split="eval", max_box_share=None, limit=2_000)
-        batches = [range(first, min(first + BATCH, len(data))) for first in range(0, len(data), BATCH)]
-        clean = attacked = 0
-        for indices in batches:
-            batch = data.batch(indices)
-            with torch.no_grad():
-                clean += int((model(batch.images).argmax(1) == batch.labels).sum())
-            if source == name:
-                attacked += _right_under_attack(model, batch.images, batch.labels, recipe.evaluate_epsilon)
-            progress(indices[-1] + 1, len(data))
-        title = "clean" if source == name else source.split(":")[1]
-        found[title] = round(clean / len(data), 4)
-        if source == name:
-            found[f"linf {recipe.evaluate_epsilon * 255:g}/255 pgd{PGD_STEPS}"] = round(attacked / len(data), 4)
-    return found
+    data = load_dataset(name, split="eval", max_box_share=None, limit=2_000)
+    threats = [recipe.threat, Threat("linf", recipe.evaluate_epsilon)]
+    attacks = {accuracy_name(threat, f"pgd{PGD_STEPS}"): threat for threat in threats if threat is not None}
+    counts = _correct(model, data, attacks, progress)
+    shares = {measurement: round(count / len(data), 4) for measurement, count in counts.items()}
+    for variant in VARIANTS.get(name.split(":")[0], ()):
+        other = load_dataset(variant, split="eval", max_box_share=None, limit=2_000)
+        shares[variant.split(":")[1]] = round(_correct(model, other, {}, progress)["clean"] / len(other), 4)
+    return shares
 
 
-def _right_under_attack(model: PixelModel, images: Tensor, labels: Tensor, epsilon: float) -> int:
-    worst = pgd(model, images, labels, epsilon, steps=PGD_STEPS)
-    with torch.no_grad():
-        right = (model(images).argmax(1) == labels) & (model(worst).argmax(1) == labels)
-    return int(right.sum())
+def _correct(model: PixelModel, data: ImageDataset, attacks: dict[str, Threat], progress: Progress) -> dict[str, int]:
+    """How many images are classified correctly, clean and under each attack; an image that is wrong clean stays wrong."""
+    counts = dict.fromkeys(("clean", *attacks), 0)
+    for first in range(0, len(data), BATCH):
+        indices = range(first, min(first + BATCH, len(data)))
+        batch = data.batch(indices)
+        clean = _right(model, batch.images, batch.labels)
+        counts["clean"] += int(clean.sum())
+        for measurement, threat in attacks.items():
+            points = pgd(model, batch.images, batch.labels, threat.radius, threat.norm, steps=PGD_STEPS)
+            counts[measurement] += int((clean & _right(model, points, batch.labels)).sum())
+        progress(indices[-1] + 1, len(data))
+    return counts
+
+
+@torch.no_grad()
+def _right(model: PixelModel, images: Tensor, labels: Tensor) -> Tensor:
+    logits: Tensor = model(images)
+    return logits.argmax(1) == labels
 
 
 def _full(value: Tensor) -> Tensor:

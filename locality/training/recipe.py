@@ -1,64 +1,86 @@
-"""A recipe: everything that decides the outcome of a training run, read from a TOML file and checked beforehand."""
+"""A recipe: everything that decides the outcome of a training run, read from a TOML file and checked before the run."""
 
 from __future__ import annotations
 
-import difflib
-import math
-import tomllib
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
-from fractions import Fraction
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_type_hints
 
-from locality.errors import ArgumentError
-from locality.types import Norm, Threat
+from locality.errors import ArgumentError, Problem, unknown_choice
+from locality.toml_settings import read_toml, settings_from
+from locality.training.averaging import AVERAGES, AverageSettings, NoAverage
+from locality.training.losses import LOSSES
+from locality.training.losses.standard import Standard
+from locality.training.optimizer import Optimizer
+from locality.training.regularisers import REGULARISERS
+from locality.training.settings import (
+    at_least_0,
+    chosen_from,
+    name_in,
+    path,
+    positive,
+    problem_of,
+    problems_in,
+    read_settings,
+    table_of,
+)
+from locality.training.step import Loss, Regulariser, WeightShift
+from locality.training.step_size import STEP_SIZES, OneCycle, StepSizeSettings
+from locality.training.weight_shifts import WEIGHT_SHIFTS
+from locality.training.weight_shifts.no_shift import NoShift
+from locality.types import Threat
+from locality.zoo.nets import NETS
 
 RECIPES = Path(__file__).parent / "recipes"
 
 
+class RecipeError(ValueError):
+    """A recipe that cannot run; `problems` lists every reason."""
+
+    def __init__(self, name: str, problems: Sequence[Problem]) -> None:
+        self.name, self.problems = name, tuple(problems)
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        super().__init__(f"`{name}` is not a valid recipe, {count}: {'; '.join(map(str, problems))}")
+
+    def __reduce__(self) -> tuple[type[RecipeError], tuple[str, tuple[Problem, ...]]]:
+        return type(self), (self.name, self.problems)
+
+
 @dataclass(frozen=True)
-class DataPart:
-    """The photographs to train on: a data set's name, its `train` split, and how many."""
+class Net:
+    """A network of `NETS` and its options; `net = { name = "tiny_vit", depth = 6 }` in TOML."""
 
     name: str
-    limit: int | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def problems(self) -> list[Problem]:
+        found: list[Problem] = []
+        if self.name not in NETS:
+            return [problem_of(unknown_choice("name", self.name, NETS))]
+        _typed_options(self.name, self.options, "", found)
+        return found
 
 
 @dataclass(frozen=True)
-class AugmentationPart:
-    """Random changes of each image: mirrored or not, shifted by up to `shift` pixels, light and contrast by `colour`."""
+class TrainingData:
+    """The images to train on: the `train` split of a data set."""
 
-    flip: bool = False
-    shift: int = 0
-    colour: float = 0.0
-
-
-@dataclass(frozen=True)
-class LossPart:
-    """What is minimised. `epsilon` and what follows it are of the attack inside; `beta` is of TRADES."""
-
-    name: str = "standard"
-    norm: Literal["linf", "l2"] = "linf"
-    epsilon: float = 0.0
-    steps: int = 2
-    step_size: float = 0.7  # in units of epsilon
-    warm_up: float = 0.0  # share of the run over which epsilon grows to its full size
-    attack_mode: Literal["eval", "train"] = "eval"  # of BatchNorm while the attack runs
-    beta: float = 6.0
-    label_smoothing: float = 0.0
+    name: str
+    limit: int | None = None  # maximum number of images, balanced over the classes
 
 
 @dataclass(frozen=True)
-class OptimizerPart:
-    """Steps, and their size over the run: "one_cycle" rises for 30 % of it and falls to nothing."""
+class Augmentation:
+    """Random changes of each image."""
 
-    name: Literal["sgd", "adamw"] = "adamw"
-    learning_rate: float = 1e-3
-    weight_decay: float = 0.0  # of matrices and kernels; biases and norms are left alone
-    momentum: float = 0.9  # sgd
-    schedule: Literal["one_cycle", "constant"] = "one_cycle"
-    clip_norm: float | None = None
+    flip: bool = False  # mirror half of the images
+    shift: int = 0  # by up to this many pixels in each direction
+    colour: float = 0.0  # strength of the changes of brightness and contrast
+
+    def problems(self) -> list[Problem]:
+        return at_least_0("shift", self.shift) + at_least_0("colour", self.colour)
 
 
 @dataclass(frozen=True)
@@ -66,176 +88,144 @@ class Recipe:
     """A training run."""
 
     name: str
-    net: str
-    data: DataPart
-    epochs: int  # 0 leaves the weights as they were drawn, or as `start` has them
-    start: str | None = None  # a model to go on from, of the same net: a name or a checkpoint; None draws weights anew
+    net: Net
+    data: TrainingData
+    epochs: int  # 0 keeps the initial weights, random or those of `start`
+    start: str | None = None  # the model to start from, of the same net: a name or a checkpoint; None: random weights
     batch_size: int = 64  # over all processes together
     seed: int = 0
-    ema: float = 0.0  # decay of the averaged weights; 0 keeps the last ones
     precision: Literal["no", "bf16", "fp16"] = "no"
     mean: tuple[float, float, float] = (0.45, 0.45, 0.45)
     std: tuple[float, float, float] = (0.25, 0.25, 0.25)
-    augmentation: AugmentationPart = field(default_factory=AugmentationPart)
-    loss: LossPart = field(default_factory=LossPart)
-    optimizer: OptimizerPart = field(default_factory=OptimizerPart)
-    regularisers: dict[str, float] = field(default_factory=dict)  # name ↦ weight
-    evaluate_epsilon: float = 4 / 255  # of the PGD that the card reports
+    augmentation: Augmentation = field(default_factory=Augmentation)
+    loss: Loss = field(default=Standard(), metadata=chosen_from(LOSSES))
+    regularisers: dict[str, Regulariser] = field(default_factory=dict)  # by the names of REGULARISERS
+    weight_shift: WeightShift = field(default=NoShift(), metadata=chosen_from(WEIGHT_SHIFTS))
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    step_size: StepSizeSettings = field(default=OneCycle(), metadata=chosen_from(STEP_SIZES))
+    average: AverageSettings = field(default=NoAverage(), metadata=chosen_from(AVERAGES))
+    evaluate_epsilon: float = 4 / 255  # of the ℓ∞ attack whose accuracy every card reports
+
+    @property
+    def loss_name(self) -> str:
+        """The name of the loss in `LOSSES`."""
+        return name_in(LOSSES, self.loss)
+
+    @property
+    def threat(self) -> Threat | None:
+        """What the model is trained against; None where the loss names nothing."""
+        threat: Threat | None = getattr(self.loss, "threat", None)
+        return threat
 
     def as_table(self) -> dict[str, Any]:
-        """The recipe as plain values, as it goes into the card."""
-        table = asdict(self)
-        if self.start is None:
-            del table["start"]  # as if written before there was this key: older states and cards stay valid
+        """The recipe as plain values, all of them stated; `recipe_from` reads it back."""
+        table = table_of(self)
+        table["net"] = {"name": self.net.name, **self.net.options}
         return table
 
+    def problems(self) -> list[Problem]:
+        found = [
+            *positive("batch_size", self.batch_size),
+            *at_least_0("epochs", self.epochs),
+            *at_least_0("seed", self.seed),
+        ]
+        if self.seed >= 2**32:
+            found.append(Problem("seed", f"must be below 2³², got {self.seed}"))
+        if not self.name or set(self.name) & set("/\\\0") or self.name.startswith("."):
+            found.append(Problem("name", f"must be usable as a file name, got {self.name!r}"))
+        if not all(0 < value < float("inf") for value in self.std):
+            found.append(Problem("std", f"must be above 0 and finite, got {self.std}"))
+        try:
+            Threat("linf", self.evaluate_epsilon)
+        except ArgumentError as error:
+            found.append(problem_of(error, "evaluate_epsilon"))
+        return found
 
-def read_recipe(path: str | Path) -> Recipe:
-    """The recipe in a file, or the one that ships under a name.
 
-    >>> read_recipe("shapes_cnn").loss.name
+def read_recipe(source: str | Path) -> Recipe:
+    """The recipe in a TOML file, or the one that ships under a name; RecipeError lists everything that is wrong with it.
+
+    >>> read_recipe("shapes_cnn").loss_name
     'standard'
     """
-    found = Path(path)
-    if not found.exists() and (RECIPES / f"{path}.toml").exists():
-        found = RECIPES / f"{path}.toml"
-    if not found.is_file():
-        names = sorted(file.stem for file in RECIPES.glob("*.toml"))
-        raise ValueError(f"`recipe` must be a TOML file or one of {', '.join(names)}, got {str(path)!r}")
-    try:
-        table = tomllib.loads(found.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-        raise ValueError(f"`{found}` is not a TOML file: {problem}") from None
-    recipe: Recipe = _built(Recipe, table, str(found))
-    check_recipe(recipe)
+    file = Path(source)
+    if not file.exists() and (RECIPES / f"{source}.toml").exists():
+        file = RECIPES / f"{source}.toml"
+    if not file.is_file():
+        names = sorted(shipped.stem for shipped in RECIPES.glob("*.toml"))
+        raise unknown_choice("recipe", str(source), names, also="a TOML file")
+    return recipe_from(read_toml(file), str(file))
+
+
+def recipe_from(table: Mapping[str, Any], source: str) -> Recipe:
+    """The recipe in a table, as a TOML file or a model's card holds it; `source` names it in the error."""
+    problems: list[Problem] = []
+    plain = {key: value for key, value in table.items() if key != "regularisers"}
+    if isinstance(table.get("net"), Mapping):
+        plain["net"] = _with_options_apart(table["net"], problems)
+    fallback = {"name": "recipe", "net": Net("shapes_cnn"), "data": TrainingData("shapes"), "epochs": 0}
+    settings = read_settings(Recipe, plain, "", problems, **fallback)
+    regularisers = _regularisers(table.get("regularisers", {}), problems)
+    recipe = Recipe(**vars(settings) | {"regularisers": regularisers})
+    wrong = {problem.where for problem in problems}
+    problems += [problem for problem in problems_in(recipe) if problem.where not in wrong]
+    if problems:
+        raise RecipeError(source, problems)
     return recipe
 
 
 def check_recipe(recipe: Recipe) -> None:
-    """Raise if the recipe cannot be run as it is."""
-    from locality.training.losses import LOSSES, REGULARISERS
-    from locality.zoo.nets import NETS
-
-    _known("net", recipe.net, list(NETS))
-    _known("loss.name", recipe.loss.name, list(LOSSES))
-    for name in recipe.regularisers:
-        _known("regularisers", name, list(REGULARISERS))
-    if recipe.loss.name != "standard" and recipe.loss.epsilon <= 0:
-        raise ValueError(f'`loss.epsilon` must be above 0 for {recipe.loss.name!r}, got {recipe.loss.epsilon}: say "4/255"')
-    if not recipe.name or set(recipe.name) & set("/\\\0") or recipe.name.startswith("."):
-        raise ValueError(f"`name` must be good for a file's name, got {recipe.name!r}")
-    _check_numbers(recipe)
-    budgets: dict[str, tuple[float, Norm]] = {"evaluate_epsilon": (recipe.evaluate_epsilon, "linf")}
-    if recipe.loss.name != "standard":
-        budgets["loss.epsilon"] = recipe.loss.epsilon, recipe.loss.norm
-    for name, (epsilon, norm) in budgets.items():
-        try:
-            Threat(norm, epsilon)
-        except ArgumentError as error:
-            raise error.renamed(name) from None
+    """Raise a RecipeError if the recipe cannot run."""
+    problems = problems_in(recipe)
+    unknown = sorted(set(recipe.regularisers) - set(REGULARISERS))
+    problems += [problem_of(unknown_choice("regularisers", name, REGULARISERS)) for name in unknown]
+    if problems:
+        raise RecipeError(recipe.name, problems)
 
 
 def check_shift(recipe: Recipe, height: int, width: int) -> None:
     """Raise if images of this size cannot be shifted as far as the recipe says: what moves in is a mirrored edge."""
     if recipe.augmentation.shift >= min(height, width):
-        raise ValueError(
-            f"`augmentation.shift` must be less than the side of an image, got {recipe.augmentation.shift} for images of "
-            f"{height}×{width}: a few pixels are usual"
+        raise ArgumentError(
+            "augmentation.shift",
+            f"less than the side of an image, which is {height}×{width}",
+            recipe.augmentation.shift,
+            "a few pixels are usual",
         )
 
 
-def _check_numbers(recipe: Recipe) -> None:
-    """Raise if a number is out of its range; comparisons are written so that nan is, too."""
-    positive = [
-        ("batch_size", recipe.batch_size),
-        ("optimizer.learning_rate", recipe.optimizer.learning_rate),
-        ("optimizer.clip_norm", 1.0 if recipe.optimizer.clip_norm is None else recipe.optimizer.clip_norm),
-        ("loss.steps", recipe.loss.steps),
-        ("loss.step_size", recipe.loss.step_size),
-        *(("std", value) for value in recipe.std),
+def _with_options_apart(table: Mapping[str, Any], problems: list[Problem]) -> dict[str, Any]:
+    """The table of a net with its options, which TOML has beside the name, in a table of their own."""
+    options = {key: value for key, value in table.items() if key != "name"}
+    if table.get("name") in list(NETS):  # a list, since what TOML has there may not be hashable
+        options = _typed_options(table["name"], options, "net", problems)
+    return {key: table[key] for key in table if key == "name"} | {"options": options}
+
+
+def _typed_options(name: str, options: Mapping[str, Any], where: str, problems: list[Problem]) -> dict[str, Any]:
+    """The options of a net, checked against the keyword arguments of its function."""
+    function = NETS[name]
+    hints = get_type_hints(function)
+    keywords = [
+        (parameter.name, hints[parameter.name], field(default=parameter.default))
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
     ]
-    for name, number in positive:
-        if not 0 < number < math.inf:
-            raise ValueError(f"`{name}` must be above 0 and finite, got {number}")
-    at_least_0 = {
-        "epochs": recipe.epochs,
-        "seed": recipe.seed,
-        "augmentation.shift": recipe.augmentation.shift,
-        "augmentation.colour": recipe.augmentation.colour,
-        "loss.beta": recipe.loss.beta,
-        "optimizer.weight_decay": recipe.optimizer.weight_decay,
-    }
-    for name, number in at_least_0.items():
-        if not 0 <= number < math.inf:
-            raise ValueError(f"`{name}` must be at least 0 and finite, got {number}")
-    below_1 = {
-        "ema": recipe.ema,
-        "loss.label_smoothing": recipe.loss.label_smoothing,
-        "optimizer.momentum": recipe.optimizer.momentum,
-    }
-    for name, number in below_1.items():
-        if not 0 <= number < 1:
-            raise ValueError(f"`{name}` must be at least 0 and below 1, got {number}")
-    if recipe.seed >= 2**32:
-        raise ValueError(f"`seed` must be below 2³², got {recipe.seed}")
-    if not 0 <= recipe.loss.warm_up <= 1:
-        raise ValueError(f"`loss.warm_up` must be a share from 0 to 1, got {recipe.loss.warm_up}")
+    settings = settings_from(make_dataclass("Options", keywords), options, where, problems)
+    return {key: getattr(settings, key) for key in options if hasattr(settings, key)}
 
 
-def _known(name: str, given: str, names: list[str]) -> None:
-    if given not in names:
-        near = difflib.get_close_matches(given, names, 1)
-        hint = f": did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"`{name}` must be one of {', '.join(names)}, got {given!r}{hint}")
-
-
-def _built(kind: Any, table: dict[str, Any], where: str) -> Any:
-    """A dataclass from a table, every key known and of the right type."""
-    known = {entry.name: entry for entry in fields(kind)}
-    hints = get_type_hints(kind)
-    for key in table:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, 1)
-            hint = f": did you mean {near[0]!r}?" if near else f": it may have {', '.join(known)}"
-            raise ValueError(f"`{where}` has an unknown key {key!r}{hint}")
-    for entry in known.values():
-        if entry.name not in table and entry.default is MISSING and entry.default_factory is MISSING:
-            raise ValueError(f"`{where}` must have the key {entry.name!r}")
-    return kind(**{key: _value(hints[key], value, f"{where}: {key}") for key, value in table.items()})
-
-
-def _value(kind: Any, value: Any, where: str) -> Any:
-    origin, options = get_origin(kind), get_args(kind)
-    if is_dataclass(kind):
-        if isinstance(value, dict):
-            return _built(kind, value, where)
-    elif origin is Literal:
-        if value in options:
-            return value
-        raise ValueError(f"`{where}` must be one of {', '.join(map(str, options))}, got {value!r}")
-    elif origin in (Union, UnionType):  # only `… | None` occurs
-        return _value(next(option for option in options if option is not NoneType), value, where)
-    elif origin is tuple:
-        if isinstance(value, list) and len(value) == len(options):
-            return tuple(_value(options[0], part, where) for part in value)
-    elif origin is dict:
-        if isinstance(value, dict):
-            return {key: _value(options[1], part, f"{where}.{key}") for key, part in value.items()}
-    elif kind is float:
-        number = _number(value)
-        if number is not None:
-            return number
-    elif isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
-        return value
-    expected = getattr(kind, "__name__", str(kind)) if not is_dataclass(kind) else "a table"
-    raise ValueError(f"`{where}` must be {expected}, got {value!r}")
-
-
-def _number(value: Any) -> float | None:
-    """A number, also written as a fraction in quotes: "4/255"."""
-    if isinstance(value, str):
-        try:
-            return float(Fraction(value.replace(" ", "")))
-        except (ValueError, ZeroDivisionError, OverflowError):
-            return None
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+def _regularisers(table: Any, problems: list[Problem]) -> dict[str, Any]:
+    if not isinstance(table, Mapping):
+        problems.append(Problem("regularisers", f"must be a table, got {table!r}"))
+        return {}
+    read = {}
+    for name, settings in table.items():
+        where = path("regularisers", name)
+        if name not in REGULARISERS:
+            problems.append(problem_of(unknown_choice("regularisers", name, REGULARISERS)))
+        elif not isinstance(settings, Mapping):
+            problems.append(Problem(where, f"must be a table such as {{ weight = 0.01 }}, got {settings!r}"))
+        else:
+            read[name] = read_settings(REGULARISERS[name], settings, where, problems)
+    return {name: regulariser for name, regulariser in read.items() if regulariser is not None}

@@ -1,69 +1,72 @@
-"""What a run needs to go on after a kill, and its log: written whole or not at all, and read as data only."""
+"""The state that an interrupted run resumes from, and the log: written atomically, and read as data only."""
 
 from __future__ import annotations
 
 import json
-import os
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from locality.files import write_atomically
+
+# Tensors, numbers, texts, and lists and dictionaries of them: what torch.load reads without executing code.
+State = dict[str, Any]
+
 
 @dataclass
 class RunState:
-    """Where a run stands. `average` are the averaged weights, empty where the recipe wants none."""
+    """Where a run stands. `memory` holds what the parts of the step keep between steps, by part; only they can read it."""
 
     step: int  # steps done
     weights: dict[str, Tensor]
-    average: dict[str, Tensor]
-    optimizer: dict[str, Any]
+    optimizer: State
+    memory: dict[str, State]
     seconds: float  # spent so far, over all sittings
-    recipe: dict[str, Any] = field(default_factory=dict)
-    data: str = ""  # the fingerprint of what is trained on; unknown in states written before it was kept
+    recipe: dict[str, Any]
+    data: str  # the fingerprint of the training data
 
 
 def write_state(state: RunState, path: Path) -> None:
     """Write the state so that a power cut leaves the old one or the new one."""
-    part = path.with_name(f"{path.name}.part")
-    with open(part, "wb") as file:
-        torch.save(vars(state), file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(part, path)
+    write_atomically(path, lambda part: torch.save(vars(state), part))
 
 
-def read_state(path: Path, recipe: dict[str, Any], data: str) -> RunState | None:
-    """The state of an earlier sitting, None where there is none; an error where the recipe or the data was another."""
+def read_state(path: Path) -> RunState | None:
+    """The state of an interrupted run, None where there is none."""
     if not path.exists():
         return None
     try:
-        state = RunState(**torch.load(path, map_location="cpu", weights_only=True))
-    except Exception:  # whatever a damaged file makes torch raise, the way out is the same
-        raise ValueError(f"`{path}` is not the state of a run, or is damaged: delete it to begin anew") from None
-    if state.recipe != recipe:
-        changed = sorted(key for key in {*recipe, *state.recipe} if recipe.get(key) != state.recipe.get(key))
+        return RunState(**torch.load(path, map_location="cpu", weights_only=True))
+    except Exception:  # whatever a damaged file makes torch raise, the remedy is the same
+        raise ValueError(f"`{path}` is not the state of a run, or is damaged: delete it to start over") from None
+
+
+def check_state(state: RunState, path: Path, recipe: dict[str, Any], data: str) -> None:
+    """Raise if the state belongs to another recipe or to other data."""
+    changed = sorted(key for key in {*recipe, *state.recipe} if recipe.get(key) != state.recipe.get(key))
+    if changed:
         raise ValueError(
             f"`{path}` belongs to another recipe ({', '.join(changed)} changed): delete it, or choose another --out"
         )
-    if state.data not in ("", data):
+    if state.data != data:
         raise ValueError(
-            f"`{path}` belongs to other data (its fingerprint was {state.data[:16]}, now it is {data[:16]}): bring the data "
-            "back, delete the state, or choose another --out"
+            f"`{path}` belongs to other data (fingerprint {state.data[:16]}, now {data[:16]}): restore the data, delete the "
+            "state, or choose another --out"
         )
-    return state
 
 
 @dataclass(frozen=True)
 class Log:
-    """Lines of JSON, one an entry; each entry has a `step`."""
+    """Lines of JSON; each has a `step`."""
 
     path: Path
 
     def rewind(self, step: int) -> None:
-        """Drop what was written after `step`: those steps are about to be done again."""
+        """Drop the lines after `step`: those steps are about to be repeated."""
         lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True) if self.path.exists() else []
         kept = []
         for line in lines:
@@ -71,11 +74,9 @@ class Log:
                 if line.endswith("\n") and json.loads(line)["step"] <= step:
                     kept.append(line)
             except (json.JSONDecodeError, KeyError, TypeError):
-                continue  # cut off by the kill
-        part = self.path.with_name(f"{self.path.name}.part")
-        part.write_text("".join(kept), encoding="utf-8")
-        os.replace(part, self.path)
+                continue  # truncated by the interruption
+        write_atomically(self.path, "".join(kept))
 
-    def write(self, **entry: Any) -> None:
+    def write(self, entry: Mapping[str, float]) -> None:
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")

@@ -1,8 +1,10 @@
+import pytest
 import torch
 
 from locality.data.dataset import load_dataset
-from locality.training.batches import BatchKeys, TrainingImages, augmented, image_seed, together
-from locality.training.recipe import AugmentationPart
+from locality.progress import no_progress
+from locality.training.batches import BatchKeys, TrainingImages, augmented, collate, image_seed
+from locality.training.recipe import Augmentation
 
 
 def test_every_epoch_visits_every_image_once_in_a_new_order() -> None:
@@ -15,7 +17,7 @@ def test_every_epoch_visits_every_image_once_in_a_new_order() -> None:
     assert list(BatchKeys(12, 4, 2, seed=1)) != batches
 
 
-def test_a_run_can_be_cut_anywhere_and_split_over_processes() -> None:
+def test_a_run_can_be_interrupted_anywhere_and_split_over_processes() -> None:
     whole = list(BatchKeys(13, 4, 3, 0))
     for step in range(len(whole) + 1):
         rest = BatchKeys(13, 4, 3, 0, first_step=step)
@@ -29,7 +31,7 @@ def test_augmentation_mirrors_and_shifts_whole_pixels() -> None:
     image = torch.rand(3, 8, 8)
     seen = set()
     for seed in range(60):
-        changed = augmented(image, AugmentationPart(flip=True, shift=1), seed)
+        changed = augmented(image, Augmentation(flip=True, shift=1), seed)
         assert changed.shape == image.shape
         for mirrored in (False, True):
             source = image.flip(-1) if mirrored else image
@@ -43,15 +45,15 @@ def test_augmentation_mirrors_and_shifts_whole_pixels() -> None:
 
 def test_colour_keeps_the_range_and_changes_light_and_contrast() -> None:
     image = torch.rand(3, 8, 8) * 0.2 + 0.4
-    changed = [augmented(image, AugmentationPart(colour=0.3), seed) for seed in range(100)]
+    changed = [augmented(image, Augmentation(colour=0.3), seed) for seed in range(100)]
     means = torch.tensor([float(one.mean() - image.mean()) for one in changed])
     contrasts = torch.tensor([float(one.std() / image.std()) for one in changed])
     assert -0.151 < float(means.min()) < -0.12
     assert 0.12 < float(means.max()) < 0.151
     assert 0.699 < float(contrasts.min()) < 0.75
     assert 1.25 < float(contrasts.max()) < 1.301
-    assert augmented(image, AugmentationPart(), 5) is image
-    assert float(augmented(torch.ones(3, 4, 4), AugmentationPart(colour=1.0), 1).max()) <= 1
+    assert augmented(image, Augmentation(), 5) is image
+    assert float(augmented(torch.ones(3, 4, 4), Augmentation(colour=1.0), 1).max()) <= 1
 
 
 def test_what_happens_to_an_image_depends_on_seed_epoch_and_image() -> None:
@@ -61,11 +63,23 @@ def test_what_happens_to_an_image_depends_on_seed_epoch_and_image() -> None:
 
 def test_kept_images_are_those_of_the_data() -> None:
     data = load_dataset("shapes", split="train", limit=12, count=20)
-    images = TrainingImages(data, AugmentationPart(flip=True), seed=0)
-    before = together([images[(0, index)] for index in range(12)])
-    images.keep(lambda done, total: None)
+    images = TrainingImages(data, Augmentation(flip=True), seed=0)
+    before = collate([images[(0, index)] for index in range(12)])
+    images.keep(no_progress)
     assert images.kept is not None
-    after = together([images[(0, index)] for index in range(12)])
+    after = collate([images[(0, index)] for index in range(12)])
     assert torch.equal(before[0], after[0])
     assert before[1].tolist() == after[1].tolist() == [data[index].label for index in range(12)]
     assert before[2] == after[2]
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_unchanged_batches_are_the_images_in_order(kept: bool) -> None:
+    data = load_dataset("shapes", split="train", limit=11, count=20)
+    images = TrainingImages(data, Augmentation(flip=True, shift=3, colour=0.5), seed=0)
+    if kept:
+        images.keep(no_progress)
+    batches = list(images.unchanged(4))
+    assert [len(batch) for batch in batches] == [4, 4]  # three images are left over
+    expected = torch.stack([data[index].image for index in range(8)])
+    assert torch.allclose(torch.cat(batches), expected, atol=1 / 500)

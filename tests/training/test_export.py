@@ -1,30 +1,22 @@
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from typer.testing import CliRunner
 
-from locality.cli import app
 from locality.data.dataset import load_dataset
-from locality.files import file_hash
 from locality.training.export import accuracies, write_model, write_weights
+from locality.training.inner_attack import InnerAttack
 from locality.training.loop import Trained, new_model
-from locality.training.recipe import DataPart, Recipe
+from locality.training.losses.adversarial import Adversarial
+from locality.training.recipe import Net, Recipe, TrainingData, recipe_from
 from locality.types import Threat
 from locality.zoo.load import load_model
-from locality.zoo.model_card import WeightFile, read_card
+from locality.zoo.model_card import read_card
 
-RECIPE = Recipe("small", "shapes_cnn", DataPart("shapes", limit=32), epochs=1, batch_size=16)
-TEXT = """
-name = "small"
-net = "shapes_cnn"
-epochs = 1
-batch_size = 16
-data = { name = "shapes", limit = 32 }
-loss = { name = "fast_at", epsilon = "2/255" }
-"""
+RECIPE = Recipe("small", Net("shapes_cnn"), TrainingData("shapes", limit=32), epochs=1, batch_size=16)
 
 
 @pytest.fixture
@@ -35,18 +27,18 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_half_precision_keeps_vectors_whole(tmp_path: Path) -> None:
     model = new_model(RECIPE, load_dataset("shapes", split="train", limit=2, count=10))
     write_weights(model, tmp_path / "a.safetensors")
-    found = load_file(tmp_path / "a.safetensors")
-    assert set(found) == set(model.net.state_dict())
+    written = load_file(tmp_path / "a.safetensors")
+    assert set(written) == set(model.net.state_dict())
     for name, value in model.net.state_dict().items():
-        assert found[name].dtype == (torch.float16 if value.dim() > 1 else value.dtype)
-        assert torch.allclose(found[name].float(), value.float(), rtol=1e-3, atol=1e-6)
+        assert written[name].dtype == (torch.float16 if value.dim() > 1 else value.dtype)
+        assert torch.allclose(written[name].float(), value.float(), rtol=1e-3, atol=1e-6)
     assert list(tmp_path.iterdir()) == [tmp_path / "a.safetensors"]
 
 
 @pytest.mark.usefixtures("few")
 def test_accuracies_are_shares_of_the_eval_split() -> None:
     class Oracle(torch.nn.Module):
-        """Knows `shapes` by heart: the planted cue alone decides, read off the images it was built from."""
+        """Knows the images of `shapes` by heart; the nearest one decides."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -59,9 +51,9 @@ def test_accuracies_are_shares_of_the_eval_split() -> None:
             logits = images.new_full((len(images), 10), -1e9)
             return logits.scatter_reduce(1, self.labels.expand(len(images), -1), -distance, "amax")
 
-    found = accuracies(Oracle(), replace(RECIPE, evaluate_epsilon=1 / 255))  # type: ignore[arg-type]
-    assert set(found) == {"clean", "linf 1/255 pgd10", "none", "swapped"}
-    assert found["clean"] == 1.0
+    known = accuracies(Oracle(), replace(RECIPE, evaluate_epsilon=1 / 255))  # type: ignore[arg-type]
+    assert set(known) == {"clean", "linf 1/255 pgd10", "none", "swapped"}
+    assert known["clean"] == 1.0
     constant = accuracies(torch.nn.Sequential(torch.nn.Flatten(), _Constant()), RECIPE)  # type: ignore[arg-type]
     assert constant == {"clean": 0.1, "linf 4/255 pgd10": 0.1, "none": 0.1, "swapped": 0.1}
 
@@ -70,17 +62,53 @@ def test_accuracies_are_shares_of_the_eval_split() -> None:
 def test_the_attack_breaks_what_can_be_broken() -> None:
     """The standard model reads a pattern of ±4/255: an attack of that size erases it, a far smaller one does not."""
     model = load_model("shapes_cnn")
-    found = accuracies(model, replace(RECIPE, evaluate_epsilon=4 / 255))
-    assert found["clean"] > 0.9
-    assert found["linf 4/255 pgd10"] < 0.1
-    assert found["swapped"] < 0.1
+    large = accuracies(model, replace(RECIPE, evaluate_epsilon=4 / 255))
+    assert large["clean"] > 0.9
+    assert large["linf 4/255 pgd10"] < 0.1
+    assert large["swapped"] < 0.1
     tiny = accuracies(model, replace(RECIPE, evaluate_epsilon=0.01 / 255))
-    assert tiny["linf 0.01/255 pgd10"] == tiny["clean"] == found["clean"]
+    assert tiny["linf 0.01/255 pgd10"] == tiny["clean"] == large["clean"]
+
+
+@pytest.mark.usefixtures("few")
+def test_the_card_measures_the_threat_that_was_trained_for_and_linf() -> None:
+    """The standard model falls to both; a tiny ℓ2 ball, which its own recipe would name, leaves it alone."""
+    model = load_model("shapes_cnn")
+    for threat, share in ((InnerAttack(2.0, "l2"), 0.0), (InnerAttack(1e-4, "l2"), 1.0)):
+        shares = accuracies(model, replace(RECIPE, loss=Adversarial(threat)))
+        assert list(shares) == ["clean", f"l2 {threat.epsilon:g} pgd10", "linf 4/255 pgd10", "none", "swapped"]
+        assert shares[f"l2 {threat.epsilon:g} pgd10"] == pytest.approx(share * shares["clean"], abs=0.1)
+        assert shares["linf 4/255 pgd10"] < 0.1
+    # Trained at another ℓ∞ radius than the cards compare: both. Trained at the same: once.
+    other = accuracies(model, replace(RECIPE, loss=Adversarial(InnerAttack(8 / 255))))
+    assert list(other) == ["clean", "linf 8/255 pgd10", "linf 4/255 pgd10", "none", "swapped"]
+    same = accuracies(model, replace(RECIPE, loss=Adversarial(InnerAttack(4 / 255))))
+    assert list(same) == ["clean", "linf 4/255 pgd10", "none", "swapped"]
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize(
+    ("change", "training", "threat"),
+    [
+        ({}, "standard", None),
+        ({"epochs": 0}, "random", None),
+        ({"epochs": 0, "start": "shapes_cnn"}, "standard", None),
+        ({"loss": Adversarial(InnerAttack(0.5, "l2"))}, "at", Threat("l2", 0.5)),
+    ],
+)
+def test_the_card_states_the_training(tmp_path: Path, change: dict[str, Any], training: str, threat: Threat | None) -> None:
+    recipe = replace(RECIPE, **change)
+    data = load_dataset("shapes", split="train", limit=2, count=10)
+    card = write_model(Trained(new_model(recipe, data).eval(), data, 1.0, True), recipe, tmp_path)
+    assert (card.training, card.threat) == (training, threat)
+    assert card.run is not None
+    assert recipe_from(card.run.recipe, "card") == recipe
+    assert read_card(tmp_path / "small.json") == card
 
 
 @pytest.mark.usefixtures("few")
 def test_the_card_is_about_the_weights_that_are_written(tmp_path: Path) -> None:
-    """Classes told apart by differences that half precision rounds away."""
+    """The classes differ by so little that half precision rounds it away."""
     data = load_dataset("shapes", split="train", limit=2, count=10)
     model = new_model(RECIPE, data).eval()
     model.net.load_state_dict(load_model("shapes_cnn").net.state_dict())
@@ -110,22 +138,3 @@ class _Constant(torch.nn.Module):
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         logits = features[:, :10] * 0
         return logits + 5 * torch.eye(10)[3]
-
-
-@pytest.mark.usefixtures("few")
-def test_the_command_writes_weights_and_a_card(tmp_path: Path) -> None:
-    path = tmp_path / "recipe.toml"
-    path.write_text(TEXT, encoding="utf-8")
-    result = CliRunner().invoke(app, ["train", str(path), "--out", str(tmp_path / "runs"), "--device", "cpu"])
-    assert result.exit_code == 0, result.output
-    card = read_card(tmp_path / "runs/small/small.json")
-    weights = tmp_path / "runs/small/small.safetensors"
-    assert (card.training, card.threat, card.architecture) == ("fast_at", Threat("linf", 2 / 255), "net:shapes_cnn")
-    assert card.weights == WeightFile(str(weights), f"sha256:{file_hash(weights)}")
-    assert card.run is not None
-    assert card.run.recipe["loss"]["epsilon"] == pytest.approx(2 / 255)
-    assert len(card.run.data_hash) == 64
-    assert card.spec.classes[:2] == ("circle", "square")
-    assert card.run.versions["torch"].startswith("2.")
-    assert "clean: " in result.output
-    assert str(tmp_path) not in (tmp_path / "runs/small/small.json").read_text(encoding="utf-8")

@@ -1,0 +1,15 @@
+"""Losses, by the names that recipes use. A new one is a new file and a new line here."""
+
+from __future__ import annotations
+
+from locality.training.losses.adversarial import Adversarial, FastAdversarial
+from locality.training.losses.standard import Standard
+from locality.training.losses.trades import Trades
+from locality.training.step import Loss
+
+LOSSES: dict[str, type[Loss]] = {
+    "standard": Standard,
+    "at": Adversarial,
+    "fast_at": FastAdversarial,
+    "trades": Trades,
+}

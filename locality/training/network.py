@@ -1,0 +1,92 @@
+"""The network under training, as losses and attacks call it: with its features, at its own weights or at others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from locality.training.inner_attack import Mode
+from locality.zoo.nets.forward_pass import ForwardPass
+from locality.zoo.pixel_model import PixelModel
+
+Weights = Mapping[str, Tensor]  # by the names that checkpoints use
+
+
+class FeatureModel(nn.Module):
+    """A model whose forward pass gives features, too. It is what gets wrapped, since wrappers pass on `forward` alone."""
+
+    def __init__(self, model: PixelModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, images: Tensor) -> ForwardPass:
+        return self.model.forward_pass(images)
+
+
+def _of_one_process(value: Tensor) -> Tensor:
+    return value
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """The network in training mode.
+
+    `wrapped` averages the gradients of the weights over the processes, and expects one backward pass after each of its
+    forward passes; `bare` is the same network without the wrapper, in the same precision.
+    """
+
+    wrapped: nn.Module
+    bare: FeatureModel
+    mean_over_processes: Callable[[Tensor], Tensor] = _of_one_process
+
+    @property
+    def model(self) -> PixelModel:
+        return self.bare.model
+
+    @cached_property
+    def weights(self) -> dict[str, Tensor]:
+        """The parameters themselves, by name."""
+        return dict(self.model.net.named_parameters())
+
+    def forward(self, images: Tensor, weights: Weights) -> ForwardPass:
+        """The pass to train on: it updates BatchNorm's statistics, and its gradients are averaged over the processes."""
+        if weights is self.weights:
+            trained: ForwardPass = self.wrapped(images)
+        else:
+            trained = functional_call(self.wrapped, self._named(self.wrapped, weights), (images,))
+        return trained
+
+    def trial(self, images: Tensor, weights: Weights) -> ForwardPass:
+        """A pass on the side: it leaves BatchNorm's statistics alone, and its gradients stay in this process."""
+        copies = {name: buffer.clone() for name, buffer in self.bare.named_buffers()}
+        tried: ForwardPass = functional_call(self.bare, self._named(self.bare, weights) | copies, (images,))
+        return tried
+
+    def attacked_logits(self, images: Tensor, weights: Weights, mode: Mode) -> Tensor:
+        """Logits as an attack sees them: without the wrapper, which would wait for gradients of the weights."""
+        with in_mode(self.bare, mode):
+            seen: ForwardPass = self.bare(images) if weights is self.weights else self.trial(images, weights)
+        return seen.logits
+
+    def _named(self, module: nn.Module, weights: Weights) -> dict[str, Tensor]:
+        """The weights under the names that they have in a module around the network."""
+        names = {id(parameter): name for name, parameter in module.named_parameters()}
+        return {names[id(parameter)]: weights[name] for name, parameter in self.weights.items()}
+
+
+@contextmanager
+def in_mode(model: nn.Module, mode: Mode) -> Iterator[None]:
+    """The model in eval mode for a while, or left in training mode."""
+    if mode == "train":
+        yield
+        return
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train()
