@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from locality.cli.bench import duration
+from locality.progress import duration_text
 from locality.report.findings import sentences
 from locality.report.tables.build import TABLES as REPORTED
 from locality.report.tables.formats import markdown_text
@@ -158,9 +158,9 @@ def predicted_table() -> str:
                 f"{' + '.join(row['methods'])}{searched}",
                 row["processes"],
                 f"{row['load_before']:g}",
-                duration(row["calibration_seconds"]),
-                duration(row["predicted_seconds"]),
-                duration(row["measured_seconds"]),
+                duration_text(row["calibration_seconds"]),
+                duration_text(row["predicted_seconds"]),
+                duration_text(row["measured_seconds"]),
                 f"{100 * row['error']:+.0f} %",
             )
         )

@@ -1,4 +1,4 @@
-"""Files: written whole or not at all, hashed, cached, and those that come with locality."""
+"""Files: written atomically, hashed, cached, and those that ship with locality."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 import platformdirs
 
-# A folder inside the wheel, and where its files lie in a checkout; pyproject.toml copies the one to the other.
+# Folder inside the wheel ↦ folder in a checkout; pyproject.toml copies the latter to the former.
 PACKAGED = {"manifests": "data_manifests", "suites": "bench/suites"}
 PACKAGE = Path(__file__).resolve().parent
 BLOCK = 1 << 20
 
 
 def write_atomically(path: Path, content: bytes | str | Callable[[Path], object]) -> None:
-    """Write a file so that it is either there, complete and on the disk, or not there at all, whenever power is cut.
+    """Write a file atomically and durably: after a crash or power cut it is either complete or as it was before.
 
     `content` is bytes, a text (written as UTF-8), or a function that writes to the path it is given.
     """
@@ -28,15 +28,20 @@ def write_atomically(path: Path, content: bytes | str | Callable[[Path], object]
             unfinished.write_bytes(content.encode() if isinstance(content, str) else content)
         with unfinished.open("rb+") as file:
             os.fsync(file.fileno())
-        os.replace(unfinished, path)
+        move_into_place(unfinished, path)
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
+
+
+def move_into_place(unfinished: Path, path: Path) -> None:
+    """Rename a finished file, whose bytes are on the disk, to its final name; the rename is durable, too."""
+    os.replace(unfinished, path)
     _sync_folder(path.parent)
 
 
 def _sync_folder(folder: Path) -> None:
-    """Put the rename itself on the disk; systems that cannot open folders do it by themselves."""
+    """Write the rename itself to the disk; systems that cannot open folders do it by themselves."""
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:
@@ -48,13 +53,13 @@ def _sync_folder(folder: Path) -> None:
 
 
 def cache_folder() -> Path:
-    """Where downloads go: LOCALITY_CACHE, else the platform's cache."""
-    place = os.environ.get("LOCALITY_CACHE")
-    return Path(place).expanduser() if place else Path(platformdirs.user_cache_dir("locality"))
+    """The folder for downloads: LOCALITY_CACHE, else the platform's cache folder."""
+    folder = os.environ.get("LOCALITY_CACHE")
+    return Path(folder).expanduser() if folder else Path(platformdirs.user_cache_dir("locality"))
 
 
 def packaged_file(name: str) -> Path:
-    """A manifest or suite that comes with locality, inside the wheel or in the checkout; the error lists what there is.
+    """A manifest or suite that ships with locality, in the wheel or in the checkout; the error lists what there is.
 
     >>> packaged_file("manifests/photos.csv").name
     'photos.csv'
@@ -63,15 +68,15 @@ def packaged_file(name: str) -> Path:
     if folder not in PACKAGED:
         raise FileNotFoundError(f"`{name}` must start with {' or '.join(f'{folder}/' for folder in PACKAGED)}")
     folders = [PACKAGE / "shipped_files" / folder, PACKAGE.parent / PACKAGED[folder]]
-    for place in folders:
-        if file and (place / file).is_file():
-            return place / file
-    there = sorted({path.name for place in folders if place.is_dir() for path in place.iterdir() if path.is_file()})
-    raise FileNotFoundError(f"locality ships no `{name}`: there is {', '.join(there) or 'nothing'} in {folder}/")
+    for candidate in folders:
+        if file and (candidate / file).is_file():
+            return candidate / file
+    files = sorted({path.name for parent in folders if parent.is_dir() for path in parent.iterdir() if path.is_file()})
+    raise FileNotFoundError(f"locality ships no `{name}`: {folder}/ has {', '.join(files) or 'no files'}")
 
 
 def file_hash(path: str | Path, algorithm: str = "sha256") -> str:
-    """The hash of a file in hexadecimal, read in pieces.
+    """The hash of a file in hexadecimal digits; the file is read in blocks.
 
     >>> file_hash(os.devnull)[:16]
     'e3b0c44298fc1c14'

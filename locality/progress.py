@@ -1,33 +1,39 @@
-"""Progress of long work: a bar on a terminal, a plain line every few seconds elsewhere; always on standard error."""
+"""Progress of long work on standard error: a bar on a terminal, a plain line every few seconds elsewhere."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 Progress = Callable[[int, int | None], None]  # (done, total); total is None where it is not known
+OpenProgress = Callable[[str], AbstractContextManager[Progress]]  # the progress of one thing of several, by its title
 SECONDS_BETWEEN_LINES = 10.0
 
 
 def no_progress(done: int, total: int | None) -> None:
-    """Report to nobody: what `progress` is where the caller asks for none."""
+    """Show nothing: the default of `progress` arguments."""
+
+
+def open_no_progress(title: str) -> AbstractContextManager[Progress]:
+    """Show nothing: the default of `OpenProgress` arguments."""
+    return nullcontext(no_progress)
 
 
 @dataclass(frozen=True)
 class Report:
-    """What was done when."""
+    """How much was done at which time."""
 
-    at: float  # seconds of a clock that never goes back
+    at: float  # seconds of a monotonic clock
     done: int
     total: int | None
 
 
 @contextmanager
 def progress(title: str, unit: str = "images") -> Iterator[Progress]:
-    """Gives a function to call with (done, total)."""
+    """Show the progress of what is titled `title`; yields the function to report it with."""
     if sys.stderr.isatty():
         with _bar(title, unit) as report:
             yield report
@@ -54,7 +60,7 @@ def _bar(title: str, unit: str) -> Iterator[Progress]:
     reports: list[Report] = []  # the first and the last
 
     class Pace(ProgressColumn):
-        """rich's own columns forget what is older than 30 seconds; a unit of work may take minutes."""
+        """Rate and time left. rich's own columns forget reports older than 30 seconds; a unit may take minutes."""
 
         def render(self, task: Task) -> Text:
             return Text(pace_text(reports[0], reports[-1], time.monotonic()) if reports else "")
@@ -92,10 +98,10 @@ def _lines(title: str, unit: str) -> Progress:
 
 
 def pace_text(first: Report, last: Report, now: float) -> str:
-    """The rate between two reports and, at this moment, the time left; empty where nothing was done between them.
+    """The rate between two reports and the time left at time `now`; empty if nothing was done between them.
 
     >>> pace_text(Report(0, 0, 10), Report(120, 2, 10), 130)
-    '1.0 a minute, 7:50 left'
+    '1.0 per minute, 7:50 left'
     """
     if last.at <= first.at or last.done <= first.done:
         return ""
@@ -107,16 +113,16 @@ def pace_text(first: Report, last: Report, now: float) -> str:
 
 
 def rate_text(rate: float) -> str:
-    """How many a second, or a minute where that is below one.
+    """A rate per second, or per minute if it is below one per second.
 
     >>> rate_text(12.34), rate_text(0.05)
-    ('12.3 a second', '3.0 a minute')
+    ('12.3 per second', '3.0 per minute')
     """
-    return f"{rate:.1f} a second" if rate >= 1 else f"{60 * rate:.1f} a minute"
+    return f"{rate:.1f} per second" if rate >= 1 else f"{60 * rate:.1f} per minute"
 
 
 def time_text(seconds: float) -> str:
-    """Hours, minutes and seconds, as clocks show them.
+    """Hours, minutes and seconds as a clock shows them.
 
     >>> time_text(75), time_text(4000)
     ('1:15', '1:06:40')
@@ -124,3 +130,21 @@ def time_text(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def duration_text(seconds: float) -> str:
+    """Seconds in words, with the two largest units.
+
+    >>> duration_text(75), duration_text(4000), duration_text(0.3), duration_text(400_000)
+    ('1 min 15 s', '1 h 6 min', '0.3 s', '4 days 15 h')
+    """
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    units: Sequence[tuple[int, str]] = ((86400, "days"), (3600, "h"), (60, "min"), (1, "s"))
+    left = round(seconds)
+    index, (size, name) = next((index, unit) for index, unit in enumerate(units) if left >= unit[0])
+    count, rest = divmod(left, size)
+    if size == 1:
+        return f"{count} {name}"
+    smaller, smaller_name = units[index + 1]
+    return f"{count} {'day' if (name, count) == ('days', 1) else name} {rest // smaller} {smaller_name}"

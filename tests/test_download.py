@@ -84,12 +84,24 @@ def test_whole_file_arrives_and_nothing_else_stays(server: Server, target: Path)
 
 
 def test_bytes_are_on_disk_before_the_name_is(server: Server, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    events: list[str] = []
+    events: list[tuple[object, ...]] = []  # what was done to which file or folder, and how large a synced one was
     fsync, replace = os.fsync, os.replace
-    monkeypatch.setattr(os, "fsync", lambda number: (events.append("fsync"), fsync(number)))
-    monkeypatch.setattr(os, "replace", lambda *paths: (events.append("replace"), replace(*paths)))
+
+    def noted_fsync(number: int) -> None:
+        events.append(("fsync", os.fstat(number).st_ino, os.fstat(number).st_size))
+        fsync(number)
+
+    def noted_replace(source: Path, destination: Path) -> None:
+        events.append(("replace", os.stat(source).st_ino))
+        replace(source, destination)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(os, "replace", noted_replace)
     download(server.url, target)
-    assert events == ["fsync", "replace"]
+    file, folder = target.stat(), target.parent.stat()
+    renamed = events.index(("replace", file.st_ino))
+    assert ("fsync", file.st_ino, file.st_size) in events[:renamed]
+    assert events[renamed + 1][:2] == ("fsync", folder.st_ino)
 
 
 def test_empty_file(server: Server, target: Path) -> None:
@@ -212,7 +224,7 @@ def test_retries_end_where_a_server_always_cuts_at_the_same_byte(server: Server,
     with pytest.raises(DownloadError, match="150,000 of 300,000 bytes") as caught:
         download(server.url, target, retries=2)
     assert len(server.asked) == 3
-    for part in (server.url, str(target), "by other means", "resumes"):
+    for part in (server.url, str(target), "by other means", "to resume"):
         assert part in str(caught.value)
     assert left(target) == {"weights.pth.part", "weights.pth.part.json"}
 

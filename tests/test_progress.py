@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from locality.progress import Report, pace_text, progress
+from locality.progress import Report, duration_text, open_no_progress, pace_text, progress
 
 
 class Terminal(io.StringIO):
@@ -37,7 +37,7 @@ def test_units_of_a_minute_have_a_rate_and_a_time_left_on_a_terminal(
         clock[0] += 60
     text = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", terminal.getvalue())
     # 2,968 images, less the minute that went by since the last report.
-    assert text.splitlines()[-1].endswith("32/3000 images 15.0 a minute, 3:16:52 left")
+    assert text.splitlines()[-1].endswith("32/3000 images 15.0 per minute, 3:16:52 left")
 
 
 def test_lines_elsewhere(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,7 +47,7 @@ def test_lines_elsewhere(clock: list[float], capsys: pytest.CaptureFixture[str])
         report(16, 3000)
         clock[0] += 1  # too soon for another line
         report(17, 3000)
-    assert capsys.readouterr().err == "similarity: 16 of 3,000 images, 15.0 a minute, 3:18:56 left\n"
+    assert capsys.readouterr().err == "similarity: 16 of 3,000 images, 15.0 per minute, 3:18:56 left\n"
 
 
 @pytest.mark.parametrize(
@@ -55,10 +55,31 @@ def test_lines_elsewhere(clock: list[float], capsys: pytest.CaptureFixture[str])
     [
         (Report(0, 5, 10), 0, ""),
         (Report(10, 5, 10), 10, ""),  # the first report may be of what an earlier run had done
-        (Report(10, 7, None), 10, "12.0 a minute"),
-        (Report(10, 10, 10), 10, "30.0 a minute"),
-        (Report(10, 9, 10), 100, "24.0 a minute, 0:00 left"),
+        (Report(10, 7, None), 10, "12.0 per minute"),
+        (Report(10, 10, 10), 10, "30.0 per minute"),
+        (Report(10, 9, 10), 100, "24.0 per minute, 0:00 left"),
     ],
 )
 def test_pace_is_that_since_the_first_report(last: Report, now: float, text: str) -> None:
     assert pace_text(Report(0, 5, 10), last, now) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.04, "0.0 s"),
+        (59.6, "1 min 0 s"),
+        (61, "1 min 1 s"),
+        (3600, "1 h 0 min"),
+        (90_000, "1 day 1 h"),
+        (200_000, "2 days 7 h"),
+    ],
+)
+def test_durations(seconds: float, words: str) -> None:
+    assert duration_text(seconds) == words
+
+
+def test_no_progress_shows_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    with open_no_progress("weights.pth") as report:
+        report(1, None)
+    assert capfd.readouterr() == ("", "")

@@ -11,6 +11,7 @@ import typer
 from locality.cli import options
 from locality.cli.printing import print_table, say
 from locality.cli.warnings_as_lines import warnings_as_lines
+from locality.progress import duration_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,7 +83,7 @@ def _refuse(error: SuiteError) -> NoReturn:
 def _print_outcome(outcome: Outcome) -> None:
     new = outcome.units - outcome.kept
     units = "1 unit" if outcome.units == 1 else f"{outcome.units:,} units"
-    say(f"{units}: {outcome.kept:,} kept, {new:,} measured in {duration(outcome.seconds)}")
+    say(f"{units}: {outcome.kept:,} kept, {new:,} measured in {duration_text(outcome.seconds)}")
     for note in outcome.notes:
         say(f"locality: warning: {note}", error=True)
     if len(outcome.faults):
@@ -126,10 +127,10 @@ def _print_estimate(plan: Plan, machine: Machine, folder: Path) -> None:
     _print_parts(plan, found)
     _print_methods(plan, found)
     _print_models(plan, found)
-    known = f"{'at least' if found.failed else 'about'} {duration(found.seconds)}" if found.seconds else "unknown"
+    known = f"{'at least' if found.failed else 'about'} {duration_text(found.seconds)}" if found.seconds else "unknown"
     processes = "1 process" if found.processes == 1 else f"{found.processes} processes"
     threads = "1 thread" if machine.threads == 1 else f"{machine.threads} threads"
-    say(f"time here: {known} with {processes} of {threads} each (calibrated in {duration(found.calibration)})")
+    say(f"time here: {known} with {processes} of {threads} each (calibrated in {duration_text(found.calibration)})")
     if any(not speed.images for speed in found.speeds.values()):
         say("~ from usual numbers of evaluations: a single image takes too long to calibrate, or cannot be measured")
     for (model, part), reason in found.failed.items():
@@ -194,25 +195,4 @@ def _seconds(found: Estimate, units: Sequence[Unit]) -> str:
     unknown = [(unit.model, unit.part) in found.failed for unit in units]
     if units and all(unknown):
         return "unknown"
-    return f"{'more than ' if any(unknown) else ''}{duration(found.seconds_of(units))}"
-
-
-def duration(seconds: float) -> str:
-    """Seconds in words.
-
-    >>> duration(75), duration(4000), duration(0.3), duration(400_000)
-    ('1 min 15 s', '1 h 6 min', '0.3 s', '4 days 15 h')
-    """
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    parts: Sequence[tuple[int, str]] = ((86400, "days"), (3600, "h"), (60, "min"), (1, "s"))
-    left = round(seconds)
-    for place, (size, name) in enumerate(parts):
-        if left >= size:
-            whole, rest = divmod(left, size)
-            if place + 1 == len(parts):
-                return f"{whole} {name}"
-            smaller, smaller_name = parts[place + 1]
-            name = "day" if (name, whole) == ("days", 1) else name
-            return f"{whole} {name} {rest // smaller} {smaller_name}"
-    return "0 s"
+    return f"{'more than ' if any(unknown) else ''}{duration_text(found.seconds_of(units))}"

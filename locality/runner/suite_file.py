@@ -27,7 +27,7 @@ from locality.zoo.architectures import is_function
 from locality.zoo.catalog import model_cards, unknown_model
 from locality.zoo.load import CHECKPOINT_SUFFIXES
 from locality.zoo.trainings import TRAININGS, UNKNOWN, kind_of
-from locality.zoo.weight_files import MISSING, found_weights, where
+from locality.zoo.weight_files import MISSING, weights_path, where
 
 # What `data.options` must not say, because it is said elsewhere.
 RESERVED = {
@@ -262,7 +262,7 @@ def _model_problems(choice: ModelChoice, download: bool) -> list[str]:
         if download or where(known[source]) not in MISSING:
             return []
         try:
-            found_weights(known[source])
+            weights_path(known[source])
         except MissingWeightsError as error:
             return [error.need]
     if source.startswith("timm:") or is_function(source):

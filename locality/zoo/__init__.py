@@ -1,1 +1,1 @@
-"""Models: a catalog of names, the networks we train ourselves, and loaders that verify what they load."""
+"""Models: the catalog, the networks trained with locality, and loaders that verify what they load."""

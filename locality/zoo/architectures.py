@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import importlib
 import math
 import re
@@ -17,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from locality.errors import ModelError
+from locality.errors import ArgumentError, ModelError, did_you_mean
 from locality.imagenet_classes import imagenet_wnids
 from locality.torchvision_shim import import_torchvision
 from locality.types import Interpolation, ModelSpec
@@ -27,7 +26,7 @@ from locality.zoo.nets.cifar import cifar_resnet50
 KINDS = "timm:NAME, torchvision:NAME, net:NAME or package.module:function"
 FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 IDENTITY: dict[str, Any] = {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
-# Of networks trained here (locality/training/recipe.py), for a checkpoint that has lost its card.
+# Of networks trained with locality, for a checkpoint without its card.
 OWN_INPUT: dict[str, Any] = {"mean": (0.45,) * 3, "std": (0.25,) * 3}
 Tensors = dict[str, Tensor]
 
@@ -38,9 +37,9 @@ def own_nets() -> dict[str, Callable[..., nn.Module]]:
 
 
 def build(architecture: str, classes: int | None, seed: int = 0, options: Mapping[str, Any] | None = None) -> nn.Module:
-    """A network with fresh weights, drawn with `seed`; the caller's random state stays as it is.
+    """A network initialised with `seed`; the caller's random state is unchanged.
 
-    `classes` of None leaves the number to the architecture: 1,000, or whatever a function decides. `options` are those of a
+    `classes=None` leaves the number to the architecture: 1,000, or whatever a function decides. `options` are those of a
     `net:NAME`, such as its depth.
 
     >>> build("net:shapes_cnn", 7)[-1].out_features
@@ -48,7 +47,7 @@ def build(architecture: str, classes: int | None, seed: int = 0, options: Mappin
     """
     kind, _, name = architecture.partition(":")
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed every GPU, too
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed every GPU as well
         if kind == "timm" and name:
             return _timm(name, classes or 1000)
         if kind == "torchvision" and name:
@@ -57,13 +56,13 @@ def build(architecture: str, classes: int | None, seed: int = 0, options: Mappin
             return _own(name)(classes or 10, **(options or {}))
         if is_function(architecture):
             return of_function(architecture, classes)
-    near = difflib.get_close_matches(architecture, ["timm:" + architecture] + [f"net:{name}" for name in own_nets()], 1, 0.4)
-    hint = f", for example {near[0]!r}" if near else ""
-    raise ModelError(f"`arch` must be {KINDS}, or a model of the catalog, got {architecture!r}{hint}")
+    choices = [f"net:{own}" for own in own_nets()] + ([f"timm:{architecture}"] if _is_timm_model(architecture) else [])
+    hint = did_you_mean(architecture, choices, cutoff=0.4)
+    raise ArgumentError("arch", f"{KINDS}, or a model of the catalog", architecture, hint)
 
 
 def input_of(architecture: str, net: nn.Module, name: str) -> ModelSpec:
-    """What the architecture's publisher feeds it; a function's network is given pixels as they are."""
+    """The preprocessing that the architecture was published with; a function's network gets pixels as they are."""
     kind, _, short = architecture.partition(":")
     if kind == "timm":
         return timm_input(net, name)
@@ -71,7 +70,7 @@ def input_of(architecture: str, net: nn.Module, name: str) -> ModelSpec:
         import_torchvision()
         from torchvision.models import get_model_weights
 
-        recipe = next(iter(get_model_weights(short))).transforms()  # the first: what the architecture was published with
+        recipe = next(iter(get_model_weights(short))).transforms()  # the first: those of the publication
         size, resize = int(recipe.crop_size[0]), int(recipe.resize_size[0])
         how = _interpolation(recipe.interpolation.value)
         return ModelSpec(name, (size, size), resize, how, tuple(recipe.mean), tuple(recipe.std))
@@ -83,14 +82,14 @@ def input_of(architecture: str, net: nn.Module, name: str) -> ModelSpec:
 
 
 def timm_input(net: nn.Module, name: str) -> ModelSpec:
-    """What timm's configuration of the network says about its images."""
+    """The preprocessing in timm's configuration of the network."""
     from timm.data.config import resolve_model_data_config
 
     config = resolve_model_data_config(net)
     size: tuple[int, int] = tuple(config["input_size"][1:])
     if config.get("crop_mode", "center") != "center":
         warnings.warn(
-            f"`{name}` was published with crop mode {config['crop_mode']!r}; here images are cropped around the centre",
+            f"`{name}` was published with crop mode {config['crop_mode']!r}, but images are cropped around the centre",
             stacklevel=2,
         )
     return ModelSpec(
@@ -104,7 +103,7 @@ def timm_input(net: nn.Module, name: str) -> ModelSpec:
 
 
 def class_names(count: int) -> tuple[str, ...]:
-    """WordNet ids where there are 1,000 classes, which are taken for ImageNet's; nothing is known about other numbers."""
+    """The WordNet ids of ImageNet if there are 1,000 classes; empty for any other number."""
     return imagenet_wnids() if count == 1000 else ()
 
 
@@ -118,9 +117,9 @@ def is_function(text: str) -> bool:
 
 
 def of_function(name: str, classes: int | None) -> nn.Module:
-    """What `package.module:function` returns, called with `num_classes` where that is given; it must be a module.
+    """The nn.Module that `package.module:function` returns; `num_classes` is passed if it is given.
 
-    The package is looked for in the current folder, too, as `python -m` does.
+    The package is also searched for in the current folder, as `python -m` does.
     """
     module_name, _, function_name = name.partition(":")
     with _current_folder_on_path():
@@ -129,28 +128,27 @@ def of_function(name: str, classes: int | None) -> nn.Module:
         except ModuleNotFoundError as error:
             if error.name and (module_name == error.name or module_name.startswith(f"{error.name}.")):
                 raise ModelError(
-                    f"`{name}`: there is no module {error.name!r}: install it, or run where it lies (or set PYTHONPATH)"
+                    f"`{name}`: there is no module {error.name!r}: install it, or run in its folder (or set PYTHONPATH)"
                 ) from error
             raise ModelError(f"`{name}`: importing {module_name} failed: {error}") from error
-        except (Exception, SystemExit) as error:  # whatever the file does, also leaving Python
-            raise ModelError(f"`{name}`: importing {module_name} failed: {_told(error)}: correct the file") from error
+        except (Exception, SystemExit) as error:  # the file may raise anything, also SystemExit
+            raise ModelError(f"`{name}`: importing {module_name} failed: {_first_line(error)}: correct the file") from error
         function = getattr(module, function_name, None)
         if not callable(function):
             known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-            near = difflib.get_close_matches(function_name, known, 1)
-            hint = f", did you mean {near[0]!r}?" if near else ""
-            raise ModelError(f"`{name}`: {module_name} has no function {function_name!r}{hint}")
+            hint = did_you_mean(function_name, known)
+            raise ModelError(f"`{name}`: {module_name} has no function {function_name!r}{hint and f': {hint}'}")
         try:
             net = function() if classes is None else function(num_classes=classes)
         except (Exception, SystemExit) as error:
-            raise ModelError(f"`{name}` failed: {_told(error)}") from error
+            raise ModelError(f"`{name}` failed: {_first_line(error)}") from error
     if not isinstance(net, nn.Module):
         raise ModelError(f"`{name}` must return an nn.Module, got {type(net).__name__}")
     return net
 
 
 def renamed(architecture: str, tensors: Tensors) -> Tensors:
-    """The tensors under the names that the architecture has today; `RENAMES` says which were published under others."""
+    """The tensors under the architecture's current names; `RENAMES` lists those published under other names."""
     for start, rename in RENAMES.items():
         if architecture.startswith(start):
             return rename(tensors)
@@ -158,14 +156,27 @@ def renamed(architecture: str, tensors: Tensors) -> Tensors:
 
 
 def _timm(name: str, classes: int) -> nn.Module:
+    if not _is_timm_model(name):
+        raise unknown_timm_model(name)
+    import timm
+
+    net: nn.Module = timm.create_model(name, pretrained=False, num_classes=classes)
+    return net
+
+
+def _is_timm_model(name: str) -> bool:
     import_torchvision()
     import timm
 
-    if not timm.is_model(name):
-        near = difflib.get_close_matches(name, timm.list_models(), 1)
-        raise ModelError(f"timm has no model `{name}`" + (f": did you mean 'timm:{near[0]}'?" if near else ""))
-    net: nn.Module = timm.create_model(name, pretrained=False, num_classes=classes)
-    return net
+    return bool(timm.is_model(name))
+
+
+def unknown_timm_model(name: str) -> ModelError:
+    """The error for a model that timm does not have."""
+    import timm
+
+    hint = did_you_mean(f"timm:{name}", [f"timm:{known}" for known in timm.list_models()])
+    return ModelError(f"timm has no model `{name}`{hint and f': {hint}'}")
 
 
 def _torchvision(name: str, classes: int) -> nn.Module:
@@ -174,8 +185,8 @@ def _torchvision(name: str, classes: int) -> nn.Module:
 
     known = torchvision.models.list_models(module=torchvision.models)
     if name not in known:
-        near = difflib.get_close_matches(name, known, 1)
-        raise ModelError(f"torchvision has no classifier `{name}`" + (f": did you mean {near[0]!r}?" if near else ""))
+        hint = did_you_mean(name, known)
+        raise ModelError(f"torchvision has no classifier `{name}`{hint and f': {hint}'}")
     net: nn.Module = torchvision.models.get_model(name, weights=None, num_classes=classes)
     return net
 
@@ -183,12 +194,12 @@ def _torchvision(name: str, classes: int) -> nn.Module:
 def _own(name: str) -> Callable[..., nn.Module]:
     nets = own_nets()
     if name not in nets:
-        raise ModelError(f"`net:{name}` is no network: there is {', '.join(f'net:{known}' for known in nets)}")
+        raise ModelError(f"`net:{name}` is not a network: choose {', '.join(f'net:{known}' for known in nets)}")
     return nets[name]
 
 
 def _interpolation(name: str) -> Interpolation:
-    return "bilinear" if name == "bilinear" else "bicubic"  # a few ask for Lanczos, which is close to bicubic
+    return "bilinear" if name == "bilinear" else "bicubic"  # a few models use Lanczos, which is close to bicubic
 
 
 @contextlib.contextmanager
@@ -201,17 +212,17 @@ def _current_folder_on_path() -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(ValueError):  # taken off by the module itself
+        with contextlib.suppress(ValueError):  # removed by the module itself
             sys.path.remove(folder)
 
 
-def _told(error: BaseException) -> str:
-    """The kind of an error and the first line of what it says."""
+def _first_line(error: BaseException) -> str:
+    """The type of an error and the first line of its message."""
     return f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
 def _swin(tensors: Tensors) -> Tensors:
-    """Before timm 0.9 a stage ended with its reduction; since then the next one begins with it."""
+    """Before timm 0.9 a stage ended with its downsampling; now the next stage begins with it."""
     if "head.weight" not in tensors:
         return tensors
     moved = {}
@@ -224,25 +235,25 @@ def _swin(tensors: Tensors) -> Tensors:
 
 
 def _vgg(tensors: Tensors) -> Tensors:
-    """timm's VGG has convolutions where torchvision's has the same numbers in linear layers."""
+    """timm's VGG has convolutions where torchvision's has linear layers with the same weights."""
     names = {"classifier.0": "pre_logits.fc1", "classifier.3": "pre_logits.fc2", "classifier.6": "head.fc"}
     kernels = {"pre_logits.fc1.weight": (512, 7, 7), "pre_logits.fc2.weight": (4096, 1, 1)}
-    found = {}
+    renamed_tensors = {}
     for name, value in tensors.items():
         layer, _, last = name.rpartition(".")
         name = f"{names.get(layer, layer)}.{last}"
         kernel = kernels.get(name, ())
         same = kernel and value.dim() == 2 and value.shape[1] == math.prod(kernel)
-        found[name] = value.reshape(-1, *kernel) if same else value
-    return found
+        renamed_tensors[name] = value.reshape(-1, *kernel) if same else value
+    return renamed_tensors
 
 
 def _robustness_resnet(tensors: Tensors) -> Tensors:
-    """MadryLab's CIFAR ResNet says `shortcut` and `linear`, torchvision's `downsample` and `fc`."""
+    """MadryLab's CIFAR ResNet has `shortcut` and `linear` where torchvision's has `downsample` and `fc`."""
     return {re.sub(r"^linear\.", "fc.", name.replace(".shortcut.", ".downsample.")): v for name, v in tensors.items()}
 
 
-# How an architecture's name begins ↦ what brings published tensors under today's names.
+# Start of an architecture's name ↦ function that renames published tensors to current names.
 RENAMES: dict[str, Callable[[Tensors], Tensors]] = {
     "timm:swin_": _swin,
     "timm:vgg": _vgg,

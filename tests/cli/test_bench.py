@@ -8,7 +8,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from locality.cli import app
-from locality.cli.bench import duration
 from locality.results.folder import read_results
 
 SUITE = """
@@ -175,18 +174,3 @@ def test_bad_options(suite: Path) -> None:
     ):
         done = locality(suite, *words)
         assert message in str(done.exception)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (0.04, "0.0 s"),
-        (59.6, "1 min 0 s"),
-        (61, "1 min 1 s"),
-        (3600, "1 h 0 min"),
-        (90_000, "1 day 1 h"),
-        (200_000, "2 days 7 h"),
-    ],
-)
-def test_durations(seconds: float, words: str) -> None:
-    assert duration(seconds) == words

@@ -90,7 +90,7 @@ def test_two_checkpoints_have_one_architecture_or_two(own: Path, tmp_path: Path)
 
 
 def test_options_that_go_with_nothing(own: Path) -> None:
-    assert "does not say its architecture" in mistake("compare", str(own), "shapes_cnn")
+    assert "does not name its architecture" in mistake("compare", str(own), "shapes_cnn")
     assert "has 10 classes" in mistake("compare", str(own), "shapes_cnn", "--arch", "net:shapes_cnn", "--num-classes", "7")
     for option, value in (("--arch", "net:shapes_cnn"), ("--num-classes", "10")):
         message = mistake("compare", "shapes_cnn", "shapes_cnn_robust", option, value)

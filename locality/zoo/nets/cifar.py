@@ -1,4 +1,4 @@
-"""ResNet-50 for images of 32×32, as the published CIFAR-10 checkpoints have it."""
+"""ResNet-50 for 32×32 images, as in the published CIFAR-10 checkpoints."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from locality.torchvision_shim import import_torchvision
 
 
 def cifar_resnet50(classes: int) -> nn.Module:
-    """ResNet-50 that keeps the resolution at first: a 3×3 convolution of stride 1, no max-pool. 23.5 million parameters."""
+    """ResNet-50 with a 3×3 first convolution of stride 1 and no max-pool: 23.5 million parameters."""
     import_torchvision()
     from torchvision.models import resnet50
 
