@@ -58,7 +58,7 @@ def test_in_a_wheel_without_the_source_tree(clean_python: Path, tmp_path: Path) 
     assert photos == "8"
     command = [str(clean_python), "-m", "locality", "data", "check", "photos"]
     done = _without_checkout(command, tmp_path)
-    assert (done.returncode, done.stdout.strip()) == (0, "photos: 8 images, nothing wrong"), done.stderr
+    assert (done.returncode, done.stdout.strip()) == (0, "photos: 8 images, no faults"), done.stderr
 
 
 def _without_checkout(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:

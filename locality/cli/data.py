@@ -1,8 +1,9 @@
-"""`locality data`: list, get, check, build and show images with boxes."""
+"""`locality data`: list, download, check, build and show images with boxes."""
 
 from __future__ import annotations
 
 from collections import Counter
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,37 +16,47 @@ if TYPE_CHECKING:
     from locality.data.source import Source
     from locality.errors import Fault
 
-app = typer.Typer(help="Images with boxes: list, get, check, build, show.", no_args_is_help=True)
+app = typer.Typer(help="List, download, check, build and show images with boxes.", no_args_is_help=True)
+
+
+class SplitName(StrEnum):
+    """The splits of a data set, as `--help` lists them."""
+
+    eval = "eval"
+    train = "train"
+
 
 SourceName = Annotated[
     str,
     typer.Argument(
         metavar="SOURCE",
-        help="shapes[:none|:swapped], photos, tiny-imagenet[:PATH], imagenet:PATH, coco:PATH, or a manifest's path.",
+        help="shapes[:none|:swapped], photos, tiny-imagenet[:PATH], imagenet:PATH, coco:PATH, or the path of a manifest.",
     ),
 ]
 Boxes = Annotated[
     Path | None,
-    typer.Option(help="imagenet: the folder of XML files or LOC_val_solution.csv; coco: the instances JSON."),
+    typer.Option(help="Boxes of imagenet (folder of XML files or LOC_val_solution.csv) or coco (instances JSON)."),
 ]
 Root = Annotated[
-    Path | None, typer.Option(help="Of a manifest: the folder or zip its paths start at (its own folder if not given).")
+    Path | None, typer.Option(help="Folder or zip that a manifest's paths are relative to (default: its own folder).")
 ]
-Categories = Annotated[list[str] | None, typer.Option("--category", help="coco: a category to ask for; repeat for more.")]
-Split = Annotated[str | None, typer.Option(help="eval or train.")]
-Seed = Annotated[int, typer.Option(help="Draws the choice of images, and the images themselves for shapes.")]
-Limit = Annotated[int | None, typer.Option(help="At most so many images, as even over the classes as there are.")]
-MaxBoxShare = Annotated[float | None, typer.Option(help="Leave out images whose boxes fill this share or more (0.8).")]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Go on without what cannot be used, and list it.")]
+Categories = Annotated[list[str] | None, typer.Option("--category", help="A category of coco; repeat for several.")]
+Split = Annotated[SplitName, typer.Option(help="Split of the data set.")]
+Seed = Annotated[int, typer.Option(help="Seed of the choice of images, and of the images themselves for shapes.")]
+Limit = Annotated[int | None, typer.Option(help="Maximum number of images, balanced over the classes.")]
+MaxBoxShare = Annotated[
+    float | None, typer.Option(help="Leave out images whose boxes fill this share or more, such as 0.8 (default: keep all).")
+]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out images with faults and list the faults.")]
 
 
 @app.command("list")
 def list_sources() -> None:
-    """What data sets there are, and where they are on this machine."""
+    """List the data sets and where they are on this machine."""
     import os
 
-    from locality.data.dataset import LOCATIONS
     from locality.data.fetch import BY_HAND, FETCHABLE, cached_data
+    from locality.data.sources import LOCATIONS
 
     rows = [
         ("shapes", "built in", "ten shapes on noise with a planted cue; shapes:none, shapes:swapped"),
@@ -53,28 +64,26 @@ def list_sources() -> None:
     ]
     for name in ("tiny-imagenet", "imagenet", "imagenette", "imagenet-boxes", "coco"):
         variable = LOCATIONS.get(name)
-        place = os.environ.get(variable) if variable else None
+        path = os.environ.get(variable) if variable else None
         cached = cached_data(name)
-        if place:
-            state = f"{variable}={place}"
+        if path:
+            location = f"{variable}={path}"
         elif cached:
-            state = str(cached)
+            location = str(cached)
         else:
-            state = "bring your own" if name in BY_HAND else f"to fetch: locality data get {name}"
-        rows.append((name, state, FETCHABLE[name].note if name in FETCHABLE else "the paper's photographs"))
-    print_table(["name", "where", "what"], rows)
+            location = "bring your own" if name in BY_HAND else f"to download: locality data get {name}"
+        rows.append((name, location, FETCHABLE[name].note if name in FETCHABLE else "the paper's photographs"))
+    print_table(["name", "location", "content"], rows)
 
 
 @app.command()
 def get(name: Annotated[str, typer.Argument(help="tiny-imagenet, imagenette, imagenet-boxes or coco.")]) -> None:
-    """Fetch a data set into the cache; resumes by itself, verifies the checksum."""
+    """Download a data set into the cache and verify its checksum. An interrupted download resumes."""
     from locality.data.fetch import get_data
     from locality.progress import progress
 
-    with progress(name, "bytes") as report:
-        found = get_data(name, lambda _file, done, total: report(done, total))
-    for place in found:
-        say(f"{name}: {place}")
+    for path in get_data(name, lambda file: progress(file, "bytes")):
+        say(f"{name}: {path}")
 
 
 @app.command()
@@ -83,11 +92,11 @@ def check(
     boxes: Boxes = None,
     root: Root = None,
     category: Categories = None,
-    split: Split = None,
-    most: Annotated[int, typer.Option(help="Rows of the table at the most.")] = 100,
+    split: Annotated[SplitName | None, typer.Option(help="Split of the data set (default: all that can be scored).")] = None,
+    most: Annotated[int, typer.Option(help="Maximum number of faults to print.")] = 100,
     skip_bad: SkipBad = False,
 ) -> None:
-    """Verify files, hashes and boxes; print what is wrong. Exit code 2 if anything is (0 with --skip-bad)."""
+    """Verify files, hashes and boxes, and print all faults. Exit code 2 if there are any (0 with --skip-bad)."""
     from locality.data.check import check_source
     from locality.data.dataset import NOTES
     from locality.errors import DataError
@@ -96,68 +105,68 @@ def check(
     faults: list[Fault] = []
     images = 0
     kind = source.split(":")[0]
-    splits = [split] if split else ["train", "eval"] if kind == "tiny-imagenet" else ["eval"]
-    for part in splits:
+    every = [SplitName.train, SplitName.eval] if kind == "tiny-imagenet" else [SplitName.eval]
+    for part in [split] if split else every:
         opened = _open(source, part, boxes, root, category)
         with progress(f"checking {part}") as report:
             faults += check_source(opened, report)
         images += len(opened.manifest)
-    faults = list(dict.fromkeys(faults))  # an archive's own faults turn up once a split
+    faults = list(dict.fromkeys(faults))  # an archive's own faults are reported with every split
     for kind, sentence in NOTES.items():
         count = sum(fault.kind == kind for fault in faults)
         if count:
             say(f"{count:,} images {sentence}: they cannot be scored")
     faults = [fault for fault in faults if fault.kind not in NOTES]
     if not faults and not images:
-        raise DataError(f"{source}: there is no image in it")
+        raise DataError(f"{source}: it has no images")
     if not faults:
-        say(f"{source}: {images:,} images, nothing wrong")
+        say(f"{source}: {images:,} images, no faults")
         return
     bad_images = {fault.image for fault in faults}
     _print_faults(faults, most)
-    left = "left out" if skip_bad else "wrong"
-    say(f"{source}: {len(faults):,} faults, {len(bad_images):,} images {left} ({_counted(faults)})")
+    consequence = "left out" if skip_bad else "affected"
+    say(f"{source}: {len(faults):,} faults, {len(bad_images):,} images {consequence} ({_counted(faults)})")
     raise typer.Exit(0 if skip_bad else 2)
 
 
 @app.command()
 def build(
     source: SourceName,
-    out: Annotated[Path, typer.Option(help="The manifest to write (.csv).")],
+    out: Annotated[Path, typer.Option(help="Manifest to write (.csv).")],
     boxes: Boxes = None,
     root: Root = None,
     category: Categories = None,
-    split: Split = "eval",
+    split: Split = SplitName.eval,
     limit: Limit = None,
     seed: Seed = 0,
     max_box_share: MaxBoxShare = None,
     skip_bad: SkipBad = False,
 ) -> None:
-    """Write a manifest with the hash of every file; images made on the fly are written beside it as PNG."""
+    """Write a manifest with the hash of every file. Generated images are written beside it as PNG files."""
     from locality.data.build import build_manifest
     from locality.data.dataset import ImageDataset
     from locality.progress import progress
 
-    opened = _open(source, split or "eval", boxes, root, category, seed=seed)
+    opened = _open(source, split, boxes, root, category, seed=seed)
     chosen = ImageDataset.select(opened, limit, seed, None, max_box_share, skip_bad=skip_bad)
     with progress("hashing") as report:
         built = build_manifest(chosen, out, skip_bad, report)
     if built.faults:
         _print_faults(built.faults, 100)
-    _say_what_is_in(chosen)
+    _print_summary(chosen)
     say(f"{out}: {built.images:,} images, {built.boxes:,} boxes, {len(built.faults):,} left out")
     if built.root is not None:
-        say(f"its paths start at {built.root}: load it with root={str(built.root)!r} (--root)")
+        say(f"its paths are relative to {built.root}: load it with root={str(built.root)!r} (--root)")
 
 
 @app.command()
 def show(
     source: SourceName,
-    out: Annotated[Path, typer.Option(help="The picture to write (.png).")],
+    out: Annotated[Path, typer.Option(help="Picture to write (.png).")],
     boxes: Boxes = None,
     root: Root = None,
     category: Categories = None,
-    split: Split = "eval",
+    split: Split = SplitName.eval,
     limit: Limit = 20,
     seed: Seed = 0,
     size: Annotated[int | None, typer.Option(help="Show what a model of this input size sees (crop 0.875).")] = None,
@@ -170,12 +179,12 @@ def show(
     from locality.types import ModelSpec
 
     spec = None if size is None else ModelSpec("the model", (size, size), max(size, round(size / 0.875)))
-    opened = _open(source, split or "eval", boxes, root, category, seed=seed)
+    opened = _open(source, split, boxes, root, category, seed=seed)
     chosen = ImageDataset.select(opened, limit, seed, spec, max_box_share, skip_bad=skip_bad)
     samples = [chosen[index] for index in range(len(chosen))]
     out.parent.mkdir(parents=True, exist_ok=True)
     contact_sheet([SheetRow(str(chosen), samples, chosen.classes)]).save(out)
-    _say_what_is_in(chosen)
+    _print_summary(chosen)
     say(str(out))
 
 
@@ -187,8 +196,8 @@ def _open(
     categories: list[str] | None,
     **options: Any,
 ) -> Source:
-    """The source behind the options; an option that the source does not have is an error that says so."""
-    from locality.data.dataset import open_source
+    """Open the source; an option that it does not have is an error."""
+    from locality.data.sources import open_source
     from locality.progress import progress
 
     given = {"boxes": boxes, "root": root, "categories": categories or None, **options}
@@ -198,13 +207,13 @@ def _open(
         return open_source(name, split, **{key: value for key, value in given.items() if value is not None})
 
 
-def _say_what_is_in(data: ImageDataset) -> None:
+def _print_summary(data: ImageDataset) -> None:
     say(str(data))
     counts = list(data.counts().items())
     for name, count in counts[:50]:
         say(f"  {name}: {count:,}")
     if len(counts) > 50:
-        say(f"  … and {len(counts) - 50:,} classes more")
+        say(f"  … and {len(counts) - 50:,} more classes")
 
 
 def _counted(faults: list[Fault]) -> str:
@@ -215,4 +224,4 @@ def _print_faults(faults: list[Fault], most: int) -> None:
     rows = [(fault.kind, fault.file, "" if fault.row is None else str(fault.row), fault.problem) for fault in faults]
     print_table(["kind", "file", "row", "problem"], rows[:most])
     if len(rows) > most:
-        say(f"… and {len(rows) - most:,} more (--most {len(rows)} shows them all)")
+        say(f"… and {len(rows) - most:,} more (--most {len(rows)} prints all)")

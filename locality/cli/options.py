@@ -49,9 +49,6 @@ NumClasses = Annotated[int | None, typer.Option(help="Number of classes of a che
 Download = Annotated[bool, typer.Option("--download", help="Download weights that are missing.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
-# Images of an evaluation without --limit: enough for intervals of a few hundredths, minutes of work on a small machine.
-DEFAULT_LIMIT = {"shapes": 200, "tiny-imagenet": 200}
-
 
 def loaded_model(
     name: str, arch: str | None = None, num_classes: int | None = None, device: str | None = None, download: bool = False
@@ -69,11 +66,11 @@ def loaded_data(
 ) -> ImageDataset:
     """The data behind the options, fitted to the model; without a name, the data set with the model's classes."""
     from locality.data.dataset import load_dataset
-    from locality.data.defaults import default_data
+    from locality.data.defaults import default_data, default_limit
 
     data_name = name or default_data(spec)
     source_options: dict[str, Any] = {} if boxes is None else {"boxes": boxes}
-    most = DEFAULT_LIMIT.get(data_name.partition(":")[0]) if limit is None else limit
+    most = default_limit(data_name) if limit is None else limit
     return load_dataset(data_name, limit=most, seed=seed, spec=spec, **source_options)
 
 

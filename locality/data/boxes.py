@@ -1,4 +1,4 @@
-"""Boxes as rows of a K×4 array (x0, y0, x1, y1): masks, areas, and what a resize and crop does to them."""
+"""Boxes as rows of a K×4 array (x0, y0, x1, y1): masks, areas, and the effect of resize and crop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from locality.types import Box
 
 Array = NDArray[np.float64]
-MAX_BOXES = 1_000  # on one image; more is no annotation by people, and the exact union would eat memory
+MAX_BOXES = 1_000  # per image; people do not annotate more, and the exact union would need much memory
 
 
 def box_array(boxes: Sequence[Box]) -> Array:
@@ -39,7 +39,7 @@ def box_mask(boxes: Sequence[Box], height: int, width: int) -> Tensor:
 
 
 def pixel_corners(corners: Array) -> NDArray[np.int64]:
-    """K×4 whole numbers: the pixels whose centres lie in each box; equal corners where there is none."""
+    """K×4 integers: the pixels whose centres lie in each box; equal corners if there are none."""
     # The centre of pixel j is j + 0.5, so [x0, x1) holds the pixels from ceil(x0 − 0.5) to before ceil(x1 − 0.5).
     return np.ceil(corners - 0.5).astype(np.int64)
 
@@ -57,7 +57,7 @@ def union_area(corners: Array) -> float:
         return float((x1 - x0) * (y1 - y0))
     columns = np.unique(corners[:, [0, 2]])
     rows = np.unique(corners[:, [1, 3]])
-    # Between neighbouring corners nothing changes, so each cell of this grid is covered wholly or not at all.
+    # Between neighbouring corners nothing changes, so each cell of this grid is covered completely or not at all.
     covered = np.zeros((len(rows) - 1, len(columns) - 1), dtype=np.bool_)
     for x0, y0, x1, y1 in corners:
         covered[
@@ -80,21 +80,21 @@ def union_areas(corners: Array, first: NDArray[np.int64]) -> Array:
 
 
 def box_share(boxes: Sequence[Box], height: int, width: int) -> float:
-    """Share of the image's area that the union of the boxes takes; what hangs over the edge does not count."""
+    """Share of the image's area that the union of the boxes covers; parts outside the image do not count."""
     return union_area(clip(box_array(boxes), width, height)) / (height * width)
 
 
 def clip(corners: Array, width: float | Array, height: float | Array) -> Array:
-    """Boxes cut at the image's edges; one that lies outside becomes empty (x0 = x1 or y0 = y1)."""
+    """Boxes clipped to the image; one outside it becomes empty (x0 = x1 or y0 = y1)."""
     x0, y0, x1, y1 = corners.T
     return np.stack([x0.clip(0, width), y0.clip(0, height), x1.clip(0, width), y1.clip(0, height)], axis=1)
 
 
 @dataclass(frozen=True)
 class View:
-    """What is seen of an image after resize and crop: x ↦ x·scale_x − left, y ↦ y·scale_y − top, cut to width × height.
+    """The view of an image after resize and crop: x ↦ x·scale_x − left, y ↦ y·scale_y − top, clipped to width × height.
 
-    The fields are numbers, or arrays with one entry a box, so that a whole manifest is mapped in one call.
+    The fields are numbers, or arrays with one entry per box, so that one call maps a whole manifest.
     """
 
     scale_x: float | Array
@@ -105,7 +105,7 @@ class View:
     height: float | Array
 
     def corners(self, corners: Array) -> Array:
-        """K×4 boxes as seen; those cropped away are empty."""
+        """K×4 boxes in the view; those cropped away are empty."""
         x0, y0, x1, y1 = corners.T
         moved = np.stack(
             [
@@ -120,12 +120,12 @@ class View:
 
 
 def cut_boxes(corners: Array, width: int, height: int, overhang: float = 0.0) -> tuple[Array, str]:
-    """The boxes cut at the image's edges, and what is wrong with them ("" if nothing).
+    """The boxes clipped to the image, and the first fault ("" if there is none).
 
-    Annotators' boxes may cross an edge by `overhang` pixels; what leaves the image further is a fault.
+    Annotators' boxes may cross an edge by up to `overhang` pixels; more is a fault.
     """
     if len(corners) > MAX_BOXES:
-        return corners, f"{len(corners):,} boxes on one image, {MAX_BOXES:,} at the most"
+        return corners, f"{len(corners):,} boxes on one image, at most {MAX_BOXES:,} are allowed"
     cut = clip(corners, width, height)
     for before, after in zip(corners.tolist(), cut.tolist(), strict=True):
         x0, y0, x1, y1 = before

@@ -1,4 +1,4 @@
-"""Write a manifest from any source: every file hashed, the CSV whole or not there at all."""
+"""Write a manifest of any source, with the hash of every file."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from locality.data.manifest import Manifest
 from locality.data.manifest_csv import write_manifest
 from locality.data.roots import Folder
 from locality.data.source import FileReader, Source
-from locality.errors import DataError, Fault
-from locality.progress import Progress
+from locality.errors import ArgumentError, DataError, Fault
+from locality.progress import Progress, no_progress
 
 
 @dataclass(frozen=True)
 class Built:
-    """What was written; `root` is where the manifest's paths start if that is not its own folder."""
+    """What was written; the manifest's paths are relative to `root`, or to its own folder if that is None."""
 
     images: int
     boxes: int
@@ -30,10 +30,10 @@ class Built:
     root: Path | None
 
 
-def build_manifest(data: ImageDataset, out: Path, skip_bad: bool = False, progress: Progress | None = None) -> Built:
-    """Write the manifest of the chosen images to `out`; images made on the fly are written beside it as PNG files."""
+def build_manifest(data: ImageDataset, out: Path, skip_bad: bool = False, progress: Progress = no_progress) -> Built:
+    """Write the manifest of the chosen images to `out`; generated images are written beside it as PNG files."""
     if out.suffix.lower() != ".csv":
-        raise DataError(f"`out` must end in .csv, got {out}: a manifest is a CSV file")
+        raise ArgumentError("out", "a file that ends in .csv, since a manifest is a CSV file", str(out))
     manifest = data.manifest
     reader = data.source.read
     faults = list(data.faults)
@@ -48,25 +48,25 @@ def build_manifest(data: ImageDataset, out: Path, skip_bad: bool = False, progre
         hashes, paths, root = *_written_images(data, out, progress), None
     if faults and not skip_bad:
         raise DataError.of(faults)
-    good = np.array([index for index, found in enumerate(hashes) if found is not None], dtype=np.int64)
-    images = manifest.images.assign(sha256=[found or "" for found in hashes], path=paths)
+    good = np.array([index for index, digest in enumerate(hashes) if digest is not None], dtype=np.int64)
+    images = manifest.images.assign(sha256=[digest or "" for digest in hashes], path=paths)
     written = replace(manifest, images=images).take(good)
     write_manifest(out, written)
     return Built(len(written), len(written.corners), faults, root)
 
 
 def _relative_paths(manifest: Manifest, reader: FileReader, out: Path) -> tuple[list[str], Path | None]:
-    """Paths below the manifest's own folder where the images lie there, else below the source's root."""
+    """Paths relative to the manifest's own folder if the images are below it, else relative to the source's root."""
     paths = manifest.images["path"].tolist()
-    root, home = Path(reader.root.path), out.parent.resolve()
-    if isinstance(reader.root, Folder) and root.resolve().is_relative_to(home):
-        prefix = root.resolve().relative_to(home)
+    root, folder = Path(reader.root.path), out.parent.resolve()
+    if isinstance(reader.root, Folder) and root.resolve().is_relative_to(folder):
+        prefix = root.resolve().relative_to(folder)
         return [(prefix / path).as_posix() for path in paths], None
     return paths, root
 
 
-def _written_images(data: ImageDataset, out: Path, progress: Progress | None) -> tuple[list[str | None], list[str]]:
-    """Hashes and paths of the images, written to the folder `out` without its ending."""
+def _written_images(data: ImageDataset, out: Path, progress: Progress) -> tuple[list[str | None], list[str]]:
+    """Hashes and paths of the images, which are written to the folder `out` without its suffix."""
     folder = out.with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
     hashes: list[str | None] = []
@@ -79,6 +79,5 @@ def _written_images(data: ImageDataset, out: Path, progress: Progress | None) ->
         (folder / name).write_bytes(buffer.getvalue())
         hashes.append(hashlib.sha256(buffer.getvalue()).hexdigest())
         paths.append(f"{folder.name}/{name}")
-        if progress is not None:
-            progress(done, len(data))
+        progress(done, len(data))
     return hashes, paths

@@ -1,16 +1,14 @@
-"""`load_dataset`: images with boxes from any source, selected and fitted to a model, as a torch `Dataset` of `Sample`."""
+"""`load_dataset`: images with boxes from any source, selected and preprocessed for a model, as a torch `Dataset`."""
 
 from __future__ import annotations
 
 import hashlib
-import inspect
-import os
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -18,38 +16,18 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
 from locality.data.boxes import boxes_of
-from locality.data.fetch import cached_data
 from locality.data.manifest import Manifest
-from locality.data.manifest_csv import read_manifest
 from locality.data.preprocess import fit, region_mask
-from locality.data.roots import open_root
 from locality.data.selection import box_shares, even_order
 from locality.data.source import FileReader, Source
-from locality.data.sources.coco import coco
-from locality.data.sources.imagenet import imagenet
-from locality.data.sources.photos import photos
-from locality.data.sources.shapes import shapes
-from locality.data.sources.tiny_imagenet import tiny_imagenet
-from locality.errors import DataError, Fault
+from locality.data.sources import open_source
+from locality.errors import ArgumentError, DataError, Fault, unknown_choice
 from locality.types import Batch, ModelSpec, Region, Sample
 
-# Every source by name. Those in LOCATIONS need a path: `NAME:PATH`, the environment's variable, or the cache.
-SOURCES: dict[str, Callable[..., Source]] = {
-    "shapes": shapes,
-    "photos": photos,
-    "tiny-imagenet": tiny_imagenet,
-    "imagenet": imagenet,
-    "coco": coco,
-}
-# Training does not look at boxes.
+# Training does not use boxes.
 MAX_BOX_SHARE = {"eval": 0.8, "train": None}
-# What is nobody's mistake and just cannot be scored.
+# Kinds of faults that are not mistakes: such images cannot be scored.
 NOTES = {"no box": "without a box", "no image": "with boxes but no file"}
-LOCATIONS = {
-    "tiny-imagenet": "LOCALITY_TINY_IMAGENET",
-    "imagenet": "LOCALITY_IMAGENET",
-    "coco": "LOCALITY_COCO",
-}
 
 
 def load_dataset(
@@ -65,15 +43,15 @@ def load_dataset(
 ) -> ImageDataset:
     """Images with boxes: `shapes`, `photos`, `tiny-imagenet`, `imagenet`, `coco`, or the path of a manifest.
 
-    `NAME:PATH` says where the data lies; `shapes:none` and `shapes:swapped` choose the cue.
+    `NAME:PATH` gives the location of the data; `shapes:none` and `shapes:swapped` choose the cue.
 
-    - `limit` takes that many images, as even over the classes as the supply allows; `seed` draws which (and, for `shapes`,
-      the images themselves).
-    - With a `spec`, images and boxes are resized and cropped as that model sees them, and labels index its classes.
-    - `max_box_share` leaves out images whose boxes fill as much of the view or more, or are cropped away. By default 0.8 for
-      `split="eval"` and None, which keeps all, for `split="train"`.
-    - `region="object"` scores against the object's own pixels where the source has them.
-    - `skip_bad` leaves out what cannot be read instead of stopping; `data.faults` lists it.
+    - `limit` is the maximum number of images, balanced over the classes. `seed` determines which (and, for `shapes`, the
+      images themselves).
+    - With a `spec`, images and boxes are resized and cropped as for that model, and labels index its classes.
+    - `max_box_share` leaves out images whose boxes fill this share of the view or more, or are cropped away. It defaults to
+      0.8 for `split="eval"` and to None, which keeps all images, for `split="train"`.
+    - `region="object"` scores against the object's own pixels, if the source has them.
+    - `skip_bad` leaves out images that cannot be read instead of raising an error; `data.faults` lists them.
 
     >>> data = load_dataset("shapes", limit=20, count=100)
     >>> len(data), data[0].image.shape
@@ -84,53 +62,12 @@ def load_dataset(
     return ImageDataset.select(source, limit, seed, spec, share, region, skip_bad)
 
 
-def open_source(name: str, split: str = "eval", seed: int = 0, **options: Any) -> Source:
-    """The source behind a name such as `shapes:none`, `tiny-imagenet:PATH` or `val.csv`."""
-    kind, _, rest = name.partition(":")
-    if split not in MAX_BOX_SHARE:
-        raise DataError(f"`split` must be one of {', '.join(MAX_BOX_SHARE)}, got {split!r}")
-    if kind not in SOURCES:
-        if not name.lower().endswith(".csv") and not Path(name).exists():
-            known = ", ".join(SOURCES)
-            raise DataError(f"`{name}` is no data set: pass one of {known}, or the path of a manifest (.csv)")
-        _check_options(name, manifest_source, options)
-        return manifest_source(name, **options)
-    _check_options(kind, SOURCES[kind], options)
-    if kind == "shapes":
-        return shapes(split, seed=seed, **(options | {"cue": rest} if rest else options))
-    if kind == "photos":
-        if rest:
-            raise DataError(f"`photos` lies inside installed packages, got photos:{rest}: pass `photos` alone")
-        return photos(split)
-    return SOURCES[kind](rest or _location(kind), split, **options)
-
-
-def _check_options(name: str, source: Callable[..., Source], options: dict[str, Any]) -> None:
-    known = set(inspect.signature(source).parameters) - {"path", "split", "seed"}
-    unknown = sorted(set(options) - known)
-    if unknown:
-        raise DataError(f"`{name}` has no option {', '.join(unknown)}: it has {', '.join(sorted(known)) or 'none'}")
-
-
-def manifest_source(path: str | Path, root: str | Path | None = None) -> Source:
-    """The source of a manifest; paths in it are relative to `root` (folder or zip), by default the manifest's folder."""
-    manifest, faults = read_manifest(path)
-    place = open_root(Path(path).parent if root is None else root)
-    return Source(Path(path).stem, manifest, manifest.classes(), FileReader(manifest, place), tuple(faults))
-
-
-def _location(kind: str) -> str:
-    variable = LOCATIONS[kind]
-    place = os.environ.get(variable) or cached_data(kind)
-    if place is None:
-        raise DataError(
-            f"`{kind}` is not on this machine: pass `{kind}:PATH`, set {variable}, or run `locality data get {kind}`"
-        )
-    return str(place)
+class UnknownClassesWarning(UserWarning):
+    """Some images are of classes that the model does not know."""
 
 
 class ImageDataset(Dataset[Sample]):
-    """A torch data set of samples; `data.batch(indices)` stacks some of them, `print(data)` tells what is in it."""
+    """A torch data set of samples. `data.batch(indices)` stacks some of them, `print(data)` summarises them."""
 
     def __init__(
         self,
@@ -160,13 +97,13 @@ class ImageDataset(Dataset[Sample]):
         region: Region = "box",
         skip_bad: bool = False,
     ) -> ImageDataset:
-        """The data set of the images that may be used, `limit` of them if given."""
+        """The data set of the usable images, at most `limit` of them."""
         if limit is not None and limit < 1:
-            raise DataError(f"`limit` must be at least 1, got {limit}")
-        if region not in ("box", "object"):
-            raise DataError(f"`region` must be 'box' or 'object', got {region!r}")
+            raise ArgumentError("limit", "at least 1", limit)
+        if region not in get_args(Region):
+            raise unknown_choice("region", region, get_args(Region))
         if max_box_share is not None and not 0 < max_box_share <= 1:
-            raise DataError(f"`max_box_share` must be a share such as 0.8, or None, got {max_box_share}")
+            raise ArgumentError("max_box_share", "a share such as 0.8, or None", max_box_share)
         faults = [fault for fault in source.faults if fault.kind not in NOTES]
         if faults and not skip_bad:
             raise DataError.of(faults)
@@ -205,23 +142,23 @@ class ImageDataset(Dataset[Sample]):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """What labels index: the model's WordNet ids where a spec lists them, else the data set's own."""
+        """The classes that labels index: the model's WordNet ids if a spec lists them, else the data set's own."""
         return self._model_classes or self.source.classes
 
     def fingerprint(self) -> str:
-        """A hash of which images these are: names, labels, boxes, and the pixels of up to 16 as the model sees them."""
+        """A hash of the chosen images: names, labels, boxes, and the preprocessed pixels of up to 16 of them."""
         digest = hashlib.sha256()
         manifest = self.manifest
         for part in (self.name, self.region, self.classes, manifest.images["id"].tolist(), self._accepted):
             digest.update(repr(part).encode())
-        for place in range(len(manifest)):
-            digest.update(np.ascontiguousarray(manifest.boxes(place)).tobytes())
+        for index in range(len(manifest)):
+            digest.update(np.ascontiguousarray(manifest.boxes(index)).tobytes())
         for index in np.linspace(0, len(self) - 1, min(16, len(self))).astype(int).tolist():
             digest.update((self[index].image * 255).round().byte().numpy().tobytes())
         return digest.hexdigest()
 
     def counts(self) -> dict[str, int]:
-        """How many images of each class, in the order of the data set's own classes."""
+        """The number of images of each class, in the order of the data set's own classes."""
         labels = self.source.manifest.images["label"].to_numpy()[self.indices]
         counted = Counter(labels.tolist())
         return {self.source.classes[label]: counted[label] for label in sorted(counted)}
@@ -229,13 +166,16 @@ class ImageDataset(Dataset[Sample]):
     def __len__(self) -> int:
         return len(self.indices)
 
+    def __iter__(self) -> Iterator[Sample]:
+        return (self[index] for index in range(len(self)))
+
     def __getitem__(self, index: int) -> Sample:
-        place = int(self.indices[index])
-        pixels = self.source.read(place, outline=self.region == "object")
-        boxes = boxes_of(self.source.manifest.boxes(place))
+        source_index = int(self.indices[index])
+        pixels = self.source.read(source_index, outline=self.region == "object")
+        boxes = boxes_of(self.source.manifest.boxes(source_index))
         height, width = pixels.image.shape[-2:]
         sample = Sample(
-            id=str(self.source.manifest.images["id"].iloc[place]),
+            id=str(self.source.manifest.images["id"].iloc[source_index]),
             image=pixels.image,
             label=self._accepted[index][0],
             boxes=boxes,
@@ -260,7 +200,7 @@ class ImageDataset(Dataset[Sample]):
         return text + (f"; left out: {left_out}" if left_out else "")
 
     def _accepted_labels(self) -> list[tuple[int, ...]]:
-        """Accepted labels of each chosen image, the first one first; −1 where the model has no such class."""
+        """The accepted labels of each chosen image, its own first; −1 for a class that the model does not have."""
         images = self.source.manifest.images.iloc[self.indices]
         if not self._model_classes:
             own = {wnid: label for label, wnid in enumerate(self.source.classes) if wnid}
@@ -276,14 +216,15 @@ class ImageDataset(Dataset[Sample]):
             warnings.warn(
                 f"{unknown:,} of {len(accepted):,} images of {self.name} are of classes that {name} does not know: their "
                 "accuracy is undefined, their attributions are not",
+                UnknownClassesWarning,
                 stacklevel=4,
             )
-        # A model that knows only the second of several accepted classes is right with that one.
+        # A model that has only the second of several accepted classes is correct with that one.
         return [tuple(sorted(labels, key=lambda label: label < 0)) for labels in accepted]
 
 
 def stack(samples: Sequence[Sample]) -> Batch:
-    """Samples of one size as a batch; also a `collate_fn` for torch's DataLoader."""
+    """Stack samples of one size to a batch; also a `collate_fn` for torch's DataLoader."""
     sizes = {tuple(sample.image.shape[-2:]) for sample in samples}
     if len(sizes) != 1:
         raise ValueError(
@@ -300,7 +241,7 @@ def stack(samples: Sequence[Sample]) -> Batch:
 
 
 def _readable(reader: FileReader, order: NDArray[np.int64], limit: int | None) -> tuple[NDArray[np.int64], list[Fault]]:
-    """The first `limit` images of the order whose files are good, and what is wrong with those passed over."""
+    """The first `limit` images of the order that can be read, and the faults of those that cannot."""
     chosen: list[int] = []
     faults: list[Fault] = []
     for index in order.tolist():

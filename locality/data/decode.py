@@ -1,4 +1,4 @@
-"""Bytes to pixels: every kind of image file that data sets hold is read as RGB."""
+"""Decode image files of any kind that data sets contain to RGB pixels."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from torch import Tensor
 
 from locality.errors import DataError
 
-# Photographs only: Pillow's other decoders (EPS runs a program) are no business of a data set from a stranger.
+# Formats of photographs only: Pillow's other decoders (EPS runs a program) are a risk with untrusted data.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 MAX_PIXELS = 80_000_000
-MAX_ASPECT = 100  # of the long side to the short one: resizing the short one would blow up the long one
+MAX_ASPECT = 100  # long side over short side: resizing the short side scales the long one, too
 
 
 def decode_image(data: bytes) -> Tensor:
     """3×H×W uint8 RGB of an image file's bytes.
 
-    Greyscale, palette and CMYK are converted, alpha is dropped, 16 bits become 8, the first frame of an animation counts.
-    EXIF orientation is ignored, as published accuracies and human boxes are in stored pixels.
+    Greyscale, palette and CMYK are converted, alpha is dropped, 16 bits become 8, and the first frame of an animation is
+    used. EXIF orientation is ignored, since published accuracies and human boxes refer to stored pixels.
     """
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as picture:
@@ -32,7 +32,7 @@ def decode_image(data: bytes) -> Tensor:
     except DataError:
         raise
     except UnidentifiedImageError:
-        raise DataError(f"not an image of a kind that can be read ({', '.join(FORMATS)})") from None
+        raise DataError(f"not an image of a supported format ({', '.join(FORMATS)})") from None
     except Image.DecompressionBombError as error:
         raise DataError(f"too large to be a photograph ({error})") from None
     except (OSError, ValueError, SyntaxError, EOFError, IndexError, TypeError, KeyError) as error:

@@ -1,16 +1,28 @@
-"""Which data a model is evaluated on if nobody says: that of its own classes."""
+"""The data that a model is evaluated on by default: the data set with its classes."""
 
 from __future__ import annotations
 
-from locality.data.dataset import open_source
+from locality.data.sources import open_source
 from locality.data.sources.shapes import CLASSES as SHAPES
 from locality.errors import DataError
 from locality.imagenet_classes import imagenet_wnids
 from locality.types import ModelSpec
 
+# The number of images of an evaluation by default: intervals of a few hundredths, and minutes on a small machine.
+LIMITS = {"shapes": 200, "tiny-imagenet": 200}
+
+
+def default_limit(data: str) -> int | None:
+    """The default number of images of a data set; None for all.
+
+    >>> default_limit("shapes:none"), default_limit("photos")
+    (200, None)
+    """
+    return LIMITS.get(data.partition(":")[0])
+
 
 def default_data(spec: ModelSpec) -> str:
-    """The name of the data set whose classes are the model's.
+    """The name of the data set that has the model's classes.
 
     >>> default_data(ModelSpec("a", classes=("circle", "square")))
     'shapes'
@@ -27,4 +39,4 @@ def default_data(spec: ModelSpec) -> str:
         except DataError as error:
             if all(name.startswith("n") and name[1:].isdecimal() for name in classes):
                 raise DataError(f"{spec.name} is evaluated on tiny-imagenet by default, but {error}") from None
-    raise DataError(f"`data` must be given for {spec.name}: no data set here has its classes (--data PATH of a manifest)")
+    raise DataError(f"`data` must be given for {spec.name}: no known data set has its classes (--data PATH of a manifest)")

@@ -1,4 +1,4 @@
-"""Data sets that `locality data get` fetches, and where it puts them."""
+"""Data sets that `locality data get` downloads, and their place in the cache."""
 
 from __future__ import annotations
 
@@ -8,31 +8,29 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from locality.download import download
-from locality.errors import DataError
-from locality.files import cache_folder
-
-Progress = Callable[[str, int, int | None], None]
+from locality.errors import DataError, did_you_mean
+from locality.files import cache_folder, write_atomically
+from locality.progress import OpenProgress, open_no_progress
 
 
 @dataclass(frozen=True)
 class Archive:
-    """A file to fetch. `found_as` is what the loader is given: the file itself, what it unpacks to, or a `member` of it."""
+    """A file to download."""
 
     url: str
-    checksum: str | None  # as its publisher or torchvision states it; None: the first one seen is remembered
+    checksum: str | None  # as its publisher or torchvision states it; None: that of the first download is stored
     bytes: int | None
-    found_as: str
-    member: str | None = None
+    cached_as: str  # what the loader reads: the file itself, the folder it unpacks to, or one file of it
+    member: str | None = None  # the one file of the archive that is unpacked
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A data set that can be fetched; `source` is the loader that reads it."""
+class Fetchable:
+    """A data set that can be downloaded; `source` is the loader that reads it."""
 
     archives: tuple[Archive, ...]
     source: str
@@ -40,8 +38,8 @@ class Entry:
     note: str
 
 
-FETCHABLE = {
-    "tiny-imagenet": Entry(
+FETCHABLE: dict[str, Fetchable] = {
+    "tiny-imagenet": Fetchable(
         (
             Archive(
                 "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
@@ -52,9 +50,9 @@ FETCHABLE = {
         ),
         "tiny-imagenet",
         "ImageNet terms of access",
-        "200 classes with boxes; read straight from the zip",
+        "200 classes with boxes; read from the zip without unpacking",
     ),
-    "imagenette": Entry(
+    "imagenette": Fetchable(
         (
             Archive(
                 "https://s3.amazonaws.com/fast-ai-imageclas/imagenette2-320.tgz",
@@ -65,9 +63,9 @@ FETCHABLE = {
         ),
         "imagenet",
         "Apache-2.0; photographs under ImageNet terms of access",
-        "ten classes of ImageNet; needs the boxes of ImageNet's training set beside it",
+        "ten classes of ImageNet; the boxes of ImageNet's training set are needed, too",
     ),
-    "imagenet-boxes": Entry(
+    "imagenet-boxes": Fetchable(
         (
             Archive(
                 "https://image-net.org/data/ILSVRC/2012/ILSVRC2012_bbox_val_v3.tgz",
@@ -80,7 +78,7 @@ FETCHABLE = {
         "ImageNet terms of access",
         "boxes of the 50,000 validation photographs as XML files",
     ),
-    "coco": Entry(
+    "coco": Fetchable(
         (
             Archive(
                 "http://images.cocodataset.org/zips/val2017.zip",
@@ -104,72 +102,75 @@ FETCHABLE = {
 BY_HAND = {
     "imagenet": "ImageNet needs an account: get ILSVRC2012_img_val.tar from image-net.org (or `imagenet-object-localization-"
     "challenge` from Kaggle), unpack it, and pass `imagenet:FOLDER` with --boxes; "
-    "`locality data get imagenet-boxes` fetches the boxes",
+    "`locality data get imagenet-boxes` downloads the boxes",
 }
 
 
 def cached_data(name: str, part: int = 0) -> Path | None:
-    """What the loader of `name` is given if it has been fetched: its images, or its boxes where they are part 1."""
+    """The downloaded data that the loader of `name` reads: its images, or its boxes if they are part 1; else None."""
     if name not in FETCHABLE:
         return None
-    place = cache_folder() / "data" / FETCHABLE[name].archives[part].found_as
-    return place if place.exists() else None
+    path = cache_folder() / "data" / FETCHABLE[name].archives[part].cached_as
+    return path if path.exists() else None
 
 
-def get_data(name: str, progress: Progress | None = None) -> list[Path]:
-    """Fetch a data set into the cache, verify it, unpack what must be; returns what the loader is given."""
+def get_data(name: str, progress: OpenProgress = open_no_progress) -> list[Path]:
+    """Download a data set into the cache, verify and unpack it; returns the paths that the loader reads.
+
+    `progress` opens one progress per file.
+    """
     if name in BY_HAND:
         raise DataError(BY_HAND[name])
     if name not in FETCHABLE:
-        raise DataError(f"`{name}` cannot be fetched: there is {', '.join(FETCHABLE)} (shapes and photos are already here)")
+        hint = did_you_mean(name, FETCHABLE)
+        raise DataError(
+            f"`{name}` cannot be downloaded, only {', '.join(FETCHABLE)} (shapes and photos are built in)"
+            f"{hint and f': {hint}'}"
+        )
     folder = cache_folder() / "data"
-    found = []
-    for archive in FETCHABLE[name].archives:
-        place = folder / archive.found_as
-        if not place.exists():
-            file = archive.url.rsplit("/", 1)[-1]
-
-            def report(done: int, total: int | None, file: str = file) -> None:
-                if progress is not None:
-                    progress(file, done, total)
-
-            fetched = download(archive.url, folder / file, archive.checksum, archive.bytes, progress=report)
-            if archive.member is not None:
-                unpack_member(fetched, archive.member, place)
-            elif fetched != place:
-                unpack_tar(fetched, place)
-        found.append(place)
-    return found
+    paths = [folder / archive.cached_as for archive in FETCHABLE[name].archives]
+    for archive, path in zip(FETCHABLE[name].archives, paths, strict=True):
+        if path.exists():
+            continue
+        file = archive.url.rsplit("/", 1)[-1]
+        with progress(file) as report:
+            downloaded = download(archive.url, folder / file, archive.checksum, archive.bytes, progress=report)
+        if archive.member is not None:
+            unpack_member(downloaded, archive.member, path)
+        elif downloaded != path:
+            unpack_tar(downloaded, path)
+    return paths
 
 
 def unpack_member(archive: Path, member: str, file: Path) -> None:
-    """Unpack one file of a zip to `file`, which appears whole or not at all."""
-    unfinished = file.with_name(file.name + ".part")
-    try:
+    """Unpack one file of a zip to `file`, atomically."""
+
+    def write(unfinished: Path) -> None:
         with zipfile.ZipFile(archive) as zipped, zipped.open(member) as inside, unfinished.open("wb") as out:
             shutil.copyfileobj(inside, out)
+
+    try:
+        write_atomically(file, write)
     except (zipfile.BadZipFile, KeyError, EOFError) as error:
-        unfinished.unlink(missing_ok=True)
-        raise DataError(f"{archive}: {member} cannot be unpacked ({error}): delete the zip and fetch it again") from error
-    unfinished.replace(file)
+        raise DataError(f"{archive}: {member} cannot be unpacked ({error}): delete the zip and download it again") from error
 
 
 def unpack_tar(archive: Path, folder: Path) -> None:
-    """Unpack a .tar.gz into `folder`, which appears whole or not at all; entries and links that climb out are refused."""
+    """Unpack a .tar.gz to `folder`, atomically; entries and links that point outside it are refused."""
     if not hasattr(tarfile, "data_filter"):
         raise DataError("unpacking safely needs Python 3.11.4 or newer: update Python, or unpack the file yourself")
     unfinished = Path(tempfile.mkdtemp(dir=archive.parent, prefix=".unpack-"))
     try:
-        with gzip.open(archive) as whole:  # to its end, where the checksum is: tarfile stops before it
+        with gzip.open(archive) as whole:  # to the end, where the checksum is: tarfile stops before it
             while whole.read(1 << 20):
                 pass
         with tarfile.open(archive) as tar:
             tar.extractall(unfinished, filter="data")
-        unfinished.chmod(0o755)  # mkdtemp's is for one's own eyes
-        # An archive of one folder unpacks to that folder, not to a folder within a folder.
+        unfinished.chmod(0o755)  # mkdtemp's folders can be read by their owner only
+        # An archive with one top folder unpacks to that folder, not to a folder within a folder.
         content = list(unfinished.iterdir())
         (content[0] if len(content) == 1 and content[0].is_dir() else unfinished).rename(folder)
     except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
-        raise DataError(f"{archive}: cannot be unpacked ({error}): delete it and fetch it again") from error
+        raise DataError(f"{archive}: cannot be unpacked ({error}): delete it and download it again") from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)

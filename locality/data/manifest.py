@@ -1,4 +1,4 @@
-"""A manifest: what images there are, where, of which class, with which boxes. `manifest_csv.py` reads and writes it."""
+"""A manifest lists images with their files, classes and boxes. `manifest_csv.py` reads and writes it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Entry:
     id: str
     path: str
     label: int
-    wnid: str  # further accepted classes follow after a space
+    wnid: str  # further accepted classes follow, separated by spaces
     width: int
     height: int
     corners: Array  # K×4
@@ -30,7 +30,7 @@ class Entry:
 
 @dataclass(frozen=True, eq=False)
 class Manifest:
-    """N images and their B boxes. `images` has one row an image; image i owns corners[first[i] : first[i + 1]]."""
+    """N images and their B boxes. `images` has one row per image; image i has corners[first[i] : first[i + 1]]."""
 
     images: pd.DataFrame  # id, path, sha256, label, wnid, width, height, source, licence, file, row
     corners: Array  # B×4: x0, y0, x1, y1 in the pixels of the original image
@@ -59,12 +59,12 @@ class Manifest:
         """The manifest of some of the images, in the order of `indices`."""
         counts = np.diff(self.first)[indices]
         first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        # Row k of the new corners lies as far from its image's first box as it did before.
+        # Row k of the new corners is as far from its image's first box as it was before.
         rows = np.arange(first[-1]) + np.repeat(self.first[:-1][indices] - first[:-1], counts)
         return Manifest(self.images.iloc[indices].reset_index(drop=True), self.corners[rows], first)
 
     def classes(self) -> tuple[str, ...]:
-        """WordNet ids by label; "" for a label that no image has. The first id of several accepted ones counts."""
+        """WordNet ids by label; "" for a label without images. Of several accepted ids, the first one is used."""
         pairs = self.images[["label", "wnid"]].drop_duplicates("label")
         names = [""] * (int(pairs["label"].max()) + 1 if len(pairs) else 0)
         for label, wnid in zip(pairs["label"], pairs["wnid"], strict=True):
@@ -72,7 +72,7 @@ class Manifest:
         return tuple(names)
 
     def fault(self, index: int, kind: str, problem: str) -> Fault:
-        """A fault of one image, with its place."""
+        """A fault of one image, with its file and row."""
         image = self.images.iloc[index]
         row = None if pd.isna(image["row"]) else int(image["row"])
         return Fault(str(image["file"]), row, str(image["id"]), kind, problem)

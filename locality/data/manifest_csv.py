@@ -1,13 +1,12 @@
-"""Manifests on disk: a CSV with one row a box. `data_manifests/README.md` explains the columns.
+"""Manifests on disk: a CSV with one row per box. `data_manifests/README.md` explains the columns.
 
-Reading streams the file in blocks and checks each block at once with array operations, so that a hostile or broken file
-costs a list of faults and never a crash.
+The file is read in blocks, and each block is checked with array operations. A hostile or broken file results in a list of
+faults, never in a crash.
 """
 
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from locality.data.boxes import MAX_BOXES, Array
 from locality.data.decode import MAX_ASPECT
 from locality.data.manifest import Manifest
 from locality.errors import DataError, Fault
+from locality.files import write_atomically
 
 COLUMNS = ("id", "path", "sha256", "label", "wnid", "x0", "y0", "x1", "y1", "width", "height", "source", "licence")
 TEXT = ("id", "path", "sha256", "wnid", "source", "licence")
@@ -31,10 +31,10 @@ Block = tuple[list[int], dict[str, tuple[str, ...]]]  # line numbers, and the fi
 
 
 def read_manifest(path: str | Path) -> tuple[Manifest, list[Fault]]:
-    """The good images of a manifest and the faults of the others; one bad row takes its whole image out."""
+    """The valid images of a manifest, and the faults of the others; one bad row invalidates its whole image."""
     path = Path(path)
     if path.is_dir():
-        raise DataError(f"`{path}` is a folder, a manifest is a CSV file: pass the file inside it")
+        raise DataError(f"`{path}` is a folder, but a manifest is a CSV file: pass the file inside it")
     if not path.is_file():
         raise DataError(f"`{path}` does not exist: build a manifest with `locality data build SOURCE --out {path}`")
     faults: list[Fault] = []
@@ -48,27 +48,27 @@ def read_manifest(path: str | Path) -> tuple[Manifest, list[Fault]]:
 
 
 def write_manifest(path: str | Path, manifest: Manifest) -> None:
-    """Write the CSV; the file appears whole or not at all."""
+    """Write the CSV atomically."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(path.name + ".part")
     images = manifest.images
     columns = [images[name].tolist() for name in ("id", "path", "sha256", "label", "wnid")]
     sizes = [images[name].tolist() for name in ("width", "height", "source", "licence")]
-    with unfinished.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        for index in range(len(images)):
-            before, after = [column[index] for column in columns], [column[index] for column in sizes]
-            for corners in manifest.boxes(index):
-                writer.writerow([*before, *(np.format_float_positional(c, trim="-") for c in corners), *after])
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)
+
+    def write(unfinished: Path) -> None:
+        with unfinished.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(COLUMNS)
+            for index in range(len(images)):
+                before, after = [column[index] for column in columns], [column[index] for column in sizes]
+                for corners in manifest.boxes(index):
+                    writer.writerow([*before, *(np.format_float_positional(c, trim="-") for c in corners), *after])
+
+    write_atomically(path, write)
 
 
 def _blocks(path: Path, faults: list[Fault]) -> Iterator[Block]:
-    """Line numbers and columns of the rows, some thousands at a time."""
+    """Line numbers and columns of the rows, BLOCK rows at a time."""
     with path.open(newline="", encoding="utf-8-sig", errors="strict") as file:
         reader = csv.reader(file, strict=True)
         try:
@@ -78,9 +78,9 @@ def _blocks(path: Path, faults: list[Fault]) -> Iterator[Block]:
             rows: list[list[str]] = []
             for row in reader:
                 if len(row) != len(order):
-                    if row:  # an empty line is nobody's image
+                    if row:  # empty lines are skipped
                         image = row[order[0]] if order[0] < len(row) else ""
-                        problem = f"a row has {len(order)} fields, got {len(row)}: is a comma missing or not quoted?"
+                        problem = f"a row has {len(order)} fields, got {len(row)}: check for missing or unquoted commas"
                         faults.append(Fault(str(path), reader.line_num, image, "bad row", problem))
                     continue
                 numbers.append(reader.line_num)
@@ -100,7 +100,7 @@ def _blocks(path: Path, faults: list[Fault]) -> Iterator[Block]:
 
 def _columns(rows: list[list[str]], order: list[int]) -> dict[str, tuple[str, ...]]:
     columns = list(zip(*rows, strict=True))
-    return {name: columns[place] for name, place in zip(COLUMNS, order, strict=True)}
+    return {name: columns[position] for name, position in zip(COLUMNS, order, strict=True)}
 
 
 def _column_order(path: Path, header: list[str] | None) -> list[int]:
@@ -112,12 +112,12 @@ def _column_order(path: Path, header: list[str] | None) -> list[int]:
     extra = [name for name in header if name not in COLUMNS]
     if extra or len(header) != len(COLUMNS):
         names = ", ".join(repr(name) for name in extra) or "one of them twice"
-        raise DataError(f"{path}, row 1: unexpected column {names}: a manifest has just {','.join(COLUMNS)}")
+        raise DataError(f"{path}, row 1: unexpected column {names}: a manifest has only {','.join(COLUMNS)}")
     return [header.index(name) for name in COLUMNS]
 
 
 def _checked_block(file: str, block: Block, faults: list[Fault]) -> pd.DataFrame:
-    """The rows as typed columns, with `bad` where something is wrong; what is wrong goes to `faults`."""
+    """The rows as typed columns, with `bad` for rows with a fault; the faults are added to `faults`."""
     numbers, columns = block
     table = {name: pd.Series(columns[name], dtype="str") for name in TEXT}
     table["sha256"] = table["sha256"].str.lower()
@@ -138,10 +138,10 @@ def _checked_block(file: str, block: Block, faults: list[Fault]) -> pd.DataFrame
         & (height % 1 == 0)
     )
     known = (label >= 0) & (label <= MAX_LABEL) & (label % 1 == 0)
-    # Each check: which rows are bad, the kind, and a sentence; a row is reported under the first that fits.
+    # Each check: the rows that fail, the kind, and a sentence; a row is reported for its first failed check.
     checks = [
         (table["id"].to_numpy() == "", "bad row", "`id` is empty: give every image a name"),
-        (unsafe.to_numpy(dtype=bool), "unsafe path", "`path` {path!r} leaves the data's folder: use a path below it"),
+        (unsafe.to_numpy(dtype=bool), "unsafe path", "`path` {path!r} is outside the data's folder: use a path below it"),
         (
             ~known,
             "unknown label",
@@ -174,7 +174,7 @@ def _checked_block(file: str, block: Block, faults: list[Fault]) -> pd.DataFrame
 
 
 def _numbers(column: Sequence[str]) -> Array:
-    """float64, `nan` where a field is not a number."""
+    """float64, with `nan` for fields that are not numbers."""
     try:
         return np.array(column, dtype=np.float64)
     except ValueError:
@@ -189,7 +189,7 @@ def _number(field: str) -> float:
 
 
 def _grouped(file: str, rows: pd.DataFrame, faults: list[Fault]) -> Manifest:
-    """Rows to images: box rows of one id belong together and must agree on everything but the box."""
+    """Group the rows by image: rows of one id must agree on everything but the box."""
     codes, _ = pd.factorize(rows["id"])
     leads = np.flatnonzero(~pd.Series(codes).duplicated().to_numpy())  # the first row of each image
     lead = leads[codes]
@@ -205,13 +205,16 @@ def _grouped(file: str, rows: pd.DataFrame, faults: list[Fault]) -> Manifest:
             bad[index] = True
     bad |= _conflicts(file, rows, bad, "label", "wnid", faults)
     bad |= _conflicts(file, rows, bad, "wnid", "label", faults)
-    # One box less would be a wrong mask: whatever is wrong with a row takes its whole image out.
+    # With one box missing the mask would be wrong, so a bad row invalidates its whole image.
     bad |= rows["id"].isin({fault.image for fault in faults}).to_numpy()
     bad_images = np.zeros(len(leads), dtype=np.bool_)
     bad_images[codes[bad]] = True
     counts = np.bincount(codes, minlength=len(leads))
     for index in np.flatnonzero((counts > MAX_BOXES) & ~bad_images):
-        row, problem = int(rows["row"][leads[index]]), f"{counts[index]:,} boxes on one image, {MAX_BOXES:,} at the most"
+        row, problem = (
+            int(rows["row"][leads[index]]),
+            f"{counts[index]:,} boxes on one image, at most {MAX_BOXES:,} are allowed",
+        )
         faults.append(Fault(file, row, str(rows["id"][leads[index]]), "bad box", problem))
         bad_images[index] = True
     kept = np.flatnonzero(~bad_images[codes])
@@ -226,7 +229,7 @@ def _grouped(file: str, rows: pd.DataFrame, faults: list[Fault]) -> Manifest:
 def _conflicts(
     file: str, rows: pd.DataFrame, bad: NDArray[np.bool_], key: str, value: str, faults: list[Fault]
 ) -> NDArray[np.bool_]:
-    """Rows in which `key` goes with another `value` than at its first use: one label is one class, one class one label."""
+    """Rows whose `key` has another `value` than in its first row: labels and classes must correspond one to one."""
     values = {name: rows[name].to_numpy() for name in ("label", "wnid")}
     codes, wnids = pd.factorize(rows["wnid"])
     values["wnid"] = np.array([(wnid.split() or [""])[0] for wnid in wnids], dtype=object)[codes]
@@ -234,8 +237,8 @@ def _conflicts(
     codes, _ = pd.factorize(values[key][good])
     expected = values[value].copy()
     expected[good] = values[value][good][np.flatnonzero(~pd.Series(codes).duplicated().to_numpy())][codes]
-    found: NDArray[np.bool_] = np.asarray(values[value] != expected, dtype=np.bool_) & ~bad
-    for index in np.flatnonzero(found):
-        problem = f"`{key}` {values[key][index]} goes with {values[value][index]} here and with {expected[index]} before"
+    conflicting: NDArray[np.bool_] = np.asarray(values[value] != expected, dtype=np.bool_) & ~bad
+    for index in np.flatnonzero(conflicting):
+        problem = f"`{key}` {values[key][index]} has the {value} {values[value][index]} here, but {expected[index]} before"
         faults.append(Fault(file, int(rows["row"][index]), str(rows["id"][index]), "unknown label", problem))
-    return found
+    return conflicting

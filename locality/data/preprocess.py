@@ -1,8 +1,8 @@
-"""Resize, crop and flip, applied to an image, its boxes and its outline alike.
+"""Resize, crop and flip an image together with its boxes and its outline.
 
-Each function takes a `Sample` and gives a new one. Resizing works on 8-bit levels with antialiasing, as Pillow does: that is
-how the accuracies of published weights were measured. torch's kernel is faster than Pillow's and rounds differently: by one
-or two levels of 255 on photographs.
+Each function takes a `Sample` and returns a new one. Resizing works on 8-bit levels with antialiasing, as in Pillow, since
+accuracies of published weights were measured that way. torch's kernel is faster than Pillow's; on photographs its rounding
+differs by one or two levels of 255.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from locality.data.boxes import View, box_array, box_mask, boxes_of, nonempty, union_area
+from locality.errors import ArgumentError
 from locality.types import Box, Interpolation, ModelSpec, Region, Sample
 
 
@@ -30,10 +31,10 @@ def resize(sample: Sample, short_side: int, interpolation: Interpolation = "bili
 
 
 def center_crop(sample: Sample, size: tuple[int, int]) -> Sample:
-    """The middle `size` = (height, width) of the sample; boxes are cut at the new edges."""
+    """The central `size` = (height, width) of the sample; boxes are clipped."""
     height, width = sample.image.shape[-2:]
     if size[0] > height or size[1] > width:
-        raise ValueError(f"`size` must fit in the image, got {size} for an image of {(height, width)}: resize it first")
+        raise ArgumentError("size", f"at most that of the image, {(height, width)}", size, "resize it first")
     left, top = (int(offset) for offset in crop_offset(np.array(width), np.array(height), size))
     image = sample.image[..., top : top + size[0], left : left + size[1]].contiguous()
     return _seen(sample, image, View(1.0, 1.0, left, top, size[1], size[0]))
@@ -54,7 +55,7 @@ def fit(sample: Sample, spec: ModelSpec) -> Sample:
 
 
 def fit_view(spec: ModelSpec, widths: NDArray[np.int64], heights: NDArray[np.int64]) -> View:
-    """What `fit` shows of images of the given sizes, without touching a pixel."""
+    """The view that `fit` gives of images of the given sizes, computed without the pixels."""
     new_widths, new_heights = resized_size(widths, heights, spec.resize)
     left, top = crop_offset(new_widths, new_heights, spec.input_size)
     height, width = spec.input_size
@@ -73,22 +74,22 @@ def resized_size(
 def crop_offset(
     widths: NDArray[np.int64], heights: NDArray[np.int64], size: tuple[int, int]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Left and top edge of the centre crop; a half pixel goes to the even side, as in torchvision."""
+    """Left and top edge of the centre crop; half pixels are rounded to even, as in torchvision."""
     left, top = np.round((widths - size[1]) / 2), np.round((heights - size[0]) / 2)
     return left.astype(np.int64), top.astype(np.int64)
 
 
 def region_mask(boxes: tuple[Box, ...], outline: Tensor | None, region: Region, height: int, width: int) -> Tensor:
-    """1×H×W: what locality is scored against."""
+    """1×H×W: the pixels that locality is scored against."""
     if region == "box":
         return box_mask(boxes, height, width)
     if outline is None:
-        raise ValueError("`region` must be 'box' here: this data set has boxes but no outlines of objects")
+        raise ArgumentError("region", "box for this data set, which has no outlines of objects", region)
     return outline
 
 
 def _seen(sample: Sample, image: Tensor, view: View) -> Sample:
-    """The sample behind a view, with its new image."""
+    """The sample in a view, with its new image."""
     height, width = image.shape[-2:]
     before = box_array(sample.boxes)
     after = view.corners(before)
@@ -108,14 +109,14 @@ def _seen(sample: Sample, image: Tensor, view: View) -> Sample:
 
 
 def _resized_image(image: Tensor, size: tuple[int, int], interpolation: Interpolation) -> Tensor:
-    """3×h×w of the image's own type: uint8 stays uint8, float32 goes through 8-bit levels and back."""
+    """3×h×w of the image's own type: uint8 stays uint8, float32 is converted to 8-bit levels and back."""
     levels = image if image.dtype == torch.uint8 else (image * 255).round().to(torch.uint8)
     scaled = torch.nn.functional.interpolate(levels[None], size=size, mode=interpolation, antialias=True)[0]
     return scaled if image.dtype == torch.uint8 else scaled.float().div_(255)
 
 
 def _seen_outline(outline: Tensor, view: View, height: int, width: int) -> Tensor:
-    """1×h×w: a pixel belongs to the object where its centre, taken back to the original, falls on an object's pixel."""
+    """1×h×w: a pixel is part of the object if its centre, mapped to the original image, is."""
     rows = (torch.arange(height, dtype=torch.float64) + 0.5 + float(view.top)) / float(view.scale_y)
     columns = (torch.arange(width, dtype=torch.float64) + 0.5 + float(view.left)) / float(view.scale_x)
     rows = rows.long().clamp(max=outline.shape[-2] - 1)

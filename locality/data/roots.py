@@ -1,4 +1,4 @@
-"""Where image files lie: a folder or a zip, read by relative names that never leave it."""
+"""The folder or zip that contains a data set's files, which are read by relative names that cannot leave it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import IO
 
 from locality.errors import DataError, Fault
 
-MAX_FILE_BYTES = 256 * 2**20  # no photograph is larger; a zip entry that unpacks to more is a bomb
-# What Python's zip reader raises on archives that are broken, encrypted or compressed in an unknown way.
+MAX_FILE_BYTES = 256 * 2**20  # no photograph is larger; a zip entry that unpacks to more is an attack
+# Errors of Python's zip reader for archives that are damaged, encrypted or compressed by an unknown method.
 DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError, ValueError, OSError)
 
 
@@ -25,14 +25,14 @@ def open_root(path: str | Path) -> Root:
     if path.is_dir():
         return Folder(path)
     if not path.exists():
-        raise DataError(f"`{path}` does not exist: pass the folder or zip that holds the data")
+        raise DataError(f"`{path}` does not exist: pass the folder or zip that contains the data")
     if not zipfile.is_zipfile(path):
         raise DataError(f"`{path}` is neither a folder nor a zip: unpack it and pass the folder")
     return ZipRoot(path)
 
 
 def is_inside(name: str) -> bool:
-    """True for a relative name that cannot climb out of its folder."""
+    """True for a relative name that cannot leave its folder."""
     parts = PurePosixPath(name.replace("\\", "/")).parts
     absolute = name.startswith(("/", "\\")) or (bool(parts) and ":" in parts[0])
     return bool(parts) and not absolute and ".." not in parts and "\0" not in name
@@ -46,76 +46,77 @@ class Folder:
 
     @cached_property
     def _walked(self) -> list[str]:
-        found: list[str] = []
+        names: list[str] = []
         seen: set[tuple[int, int]] = set()
         for folder, folders, files in os.walk(self.path, followlinks=True):
-            place = os.stat(folder)
-            if (place.st_dev, place.st_ino) in seen:
-                folders.clear()  # a link back to a folder above would be walked for ever
+            status = os.stat(folder)
+            if (status.st_dev, status.st_ino) in seen:
+                folders.clear()  # a link to a folder above would be followed for ever
                 continue
-            seen.add((place.st_dev, place.st_ino))
+            seen.add((status.st_dev, status.st_ino))
             folders.sort()
-            found += [Path(folder, file).relative_to(self.path).as_posix() for file in files]
-        return sorted(found)
+            names += [Path(folder, file).relative_to(self.path).as_posix() for file in files]
+        return sorted(names)
 
     def names(self) -> list[str]:
         """All files, sorted, as relative names with forward slashes."""
         return [name for name in self._walked if _is_text(name)]
 
     def faults(self) -> list[Fault]:
+        """Files whose names cannot be used."""
         sentence = "file name {!r} is not UTF-8: rename it"
         strange = [os.fsencode(name).decode("utf-8", "replace") for name in self._walked if not _is_text(name)]
         return [Fault(str(self.path), None, name, "bad name", sentence.format(name)) for name in strange]
 
     def read(self, name: str) -> bytes:
-        """A file's bytes; FileNotFoundError where there is none."""
+        """A file's bytes; FileNotFoundError if there is none."""
         with self.open(name) as file:
             return _limited(file, str(self.path / name))
 
     def open(self, name: str) -> IO[bytes]:
-        """A file to read from; FileNotFoundError where there is none."""
+        """A file to read from; FileNotFoundError if there is none."""
         if not is_inside(name):
-            raise DataError(f"{self.path}: file name {name!r} leaves the folder: use a path below it")
+            raise DataError(f"{self.path}: file name {name!r} is outside the folder: use a path below it")
         return (self.path / name).open("rb")
 
 
 @dataclass(frozen=True)
 class ZipRoot:
-    """Files inside a zip, read in place; nothing is unpacked to disk."""
+    """Files inside a zip, which is not unpacked."""
 
     path: Path
     _opened: dict[int, zipfile.ZipFile] = field(default_factory=dict, repr=False, compare=False)
 
     def _archive(self) -> zipfile.ZipFile:
-        # One handle a process: data loaders fork, and two processes must not share a file position.
+        # One handle per process: data loaders fork, and two processes must not share a file position.
         process = os.getpid()
         if process not in self._opened:
             self._opened.clear()
             try:
                 self._opened[process] = zipfile.ZipFile(self.path)
             except DAMAGE as error:
-                raise DataError(f"`{self.path}` is a damaged zip ({error}): fetch it again") from error
+                raise DataError(f"`{self.path}` is a damaged zip ({error}): download it again") from error
         return self._opened[process]
 
     def __reduce__(self) -> tuple[type[ZipRoot], tuple[Path]]:
         return type(self), (self.path,)
 
     def names(self) -> list[str]:
-        """All files, sorted; those with unusable names are among the faults."""
+        """All files, sorted; `faults` lists those with unusable names."""
         return sorted(e.filename for e in self._archive().infolist() if not e.is_dir() and _name_problem(e.filename) is None)
 
     def faults(self) -> list[Fault]:
-        """Entries with names that climb out or that nobody could find again."""
-        found = []
+        """Entries whose names leave the archive or cannot be used."""
+        faults = []
         for entry in self._archive().infolist():
             problem = _name_problem(entry.filename)
             if problem is not None:
                 sentence = f"entry {entry.filename!r} {problem[1]}"
-                found.append(Fault(str(self.path), None, entry.filename, problem[0], sentence))
-        return found
+                faults.append(Fault(str(self.path), None, entry.filename, problem[0], sentence))
+        return faults
 
     def read(self, name: str) -> bytes:
-        """An entry's bytes; FileNotFoundError where there is none."""
+        """An entry's bytes; FileNotFoundError if there is none."""
         try:
             with self._archive().open(name) as file:
                 return _limited(file, f"{self.path}: entry {name!r}")
@@ -124,10 +125,10 @@ class ZipRoot:
         except DataError:
             raise
         except DAMAGE as error:
-            raise DataError(f"{self.path}: entry {name!r} is damaged ({error}): fetch the zip again") from error
+            raise DataError(f"{self.path}: entry {name!r} is damaged ({error}): download the zip again") from error
 
     def open(self, name: str) -> IO[bytes]:
-        """An entry to read from; FileNotFoundError where there is none."""
+        """An entry to read from; FileNotFoundError if there is none."""
         return io.BytesIO(self.read(name))
 
 
@@ -135,11 +136,11 @@ Root = Folder | ZipRoot
 
 
 def _name_problem(name: str) -> tuple[str, str] | None:
-    """Kind and sentence of what is wrong with an entry's name."""
+    """The kind and description of a problem with an entry's name, or None."""
     if not is_inside(name):
-        return "unsafe path", "climbs out of the archive: do not unpack this zip, get it from its publisher"
+        return "unsafe path", "leaves the archive: do not unpack this zip, get it from its publisher"
     if "\\" in name:
-        return "bad name", "has backslashes in its name: pack the zip again with forward slashes"
+        return "bad name", "has backslashes in its name: create the zip with forward slashes"
     return None
 
 
@@ -151,9 +152,9 @@ def _is_text(name: str) -> bool:
     return True
 
 
-def _limited(file: IO[bytes], place: str) -> bytes:
-    """All of a file, unless it is larger than any photograph: archives can claim little and unpack to much."""
+def _limited(file: IO[bytes], name: str) -> bytes:
+    """All of a file, unless it is larger than any photograph: a zip may state a small size and unpack to a large one."""
     data = file.read(MAX_FILE_BYTES + 1)
     if len(data) > MAX_FILE_BYTES:
-        raise DataError(f"{place}: larger than {MAX_FILE_BYTES // 2**20} MB: this is no photograph")
+        raise DataError(f"{name}: larger than {MAX_FILE_BYTES // 2**20} MB, which no photograph is")
     return data

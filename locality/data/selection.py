@@ -1,4 +1,4 @@
-"""Which images are evaluated: a region that leaves room to miss it, and as many of each class as the supply allows."""
+"""Select images for evaluation: those whose boxes do not fill the view, balanced over the classes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from locality.types import ModelSpec
 
 
 def box_shares(manifest: Manifest, spec: ModelSpec | None) -> Array:
-    """N: share that the boxes take of what the model of `spec` sees (of the whole image without one).
+    """N: share of the view of the model of `spec` that the boxes cover (of the whole image without a `spec`).
 
-    0 where nothing is left: the boxes are cropped away, or no pixel's centre lies in them.
+    0 if the boxes are cropped away or contain no pixel's centre.
     """
     widths, heights = manifest.images["width"].to_numpy(), manifest.images["height"].to_numpy()
     owner = np.repeat(np.arange(len(manifest)), np.diff(manifest.first))
@@ -33,10 +33,10 @@ def box_shares(manifest: Manifest, spec: ModelSpec | None) -> Array:
 
 
 def even_order(labels: NDArray[np.int64], ids: Sequence[str], seed: int) -> NDArray[np.int64]:
-    """All images in an order whose every beginning is as even over the classes as the supply allows.
+    """All images in an order whose every prefix is balanced over the classes, as far as there are images.
 
-    The order within a class is drawn by (seed, id), so it depends neither on the other images nor on how many are asked
-    for: the first 100 are among the first 200.
+    The order within a class is random by (seed, id). It depends neither on the other images nor on the number selected: the
+    first 100 are among the first 200.
     """
     draws = np.array(
         [int.from_bytes(hashlib.blake2b(f"{seed} {name}".encode(), digest_size=8).digest(), "big") for name in ids],

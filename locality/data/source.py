@@ -1,4 +1,4 @@
-"""A source: a manifest of what there is, and a function that reads the pixels of one image when asked."""
+"""A source of images: a manifest, and a function that reads the pixels of one image."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from locality.errors import DataError, Fault
 
 @dataclass(frozen=True, eq=False)
 class Pixels:
-    """An image as its file holds it."""
+    """An image as stored in its file."""
 
     image: Tensor  # 3×H×W uint8
     outline: Tensor | None = None  # 1×H×W bool
 
 
 class Reader(Protocol):
-    """Reads the pixels of image i; the outline only where it is asked for or costs nothing."""
+    """Reads the pixels of image i; the outline only if `outline` is set or it costs nothing."""
 
     def __call__(self, index: int, outline: bool = ...) -> Pixels: ...
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """`classes` are WordNet ids (or names) by label; `faults` are images that were left out, with the reason."""
+    """A data set to read from. `classes` are WordNet ids (or names) by label; `faults` lists images left out, and why."""
 
     name: str
     manifest: Manifest
@@ -42,7 +42,7 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class FileReader:
-    """Reads image i of a manifest from a folder or zip; `outline` draws its object's pixels where the source has them."""
+    """Reads image i of a manifest from a folder or zip; `outline` gives its object's pixels if the source has them."""
 
     manifest: Manifest
     root: Root
@@ -57,22 +57,24 @@ class FileReader:
         try:
             return self.root.read(name)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            problem = f"file {name!r} is missing in {self.root.path}: pass the folder it lies in as `root`"
+            problem = f"file {name!r} is missing in {self.root.path}: pass the folder that contains it as `root`"
             raise DataError.of([self.manifest.fault(index, "missing file", problem)]) from None
         except (DataError, OSError) as error:
             raise DataError.of([self.manifest.fault(index, "bad image", f"file {name!r}: {error}")]) from error
 
     def verify(self, index: int) -> str:
-        """The file's sha256; DataError where the file, its hash, its pixels or its size are not what the manifest says."""
+        """The file's sha256; DataError if the file, its hash, its pixels or its size do not match the manifest."""
         data = self.data(index)
         self._pixels(index, data, outline=True)
-        found = hashlib.sha256(data).hexdigest()
+        digest = hashlib.sha256(data).hexdigest()
         image = self.manifest.images.iloc[index]
         expected = str(image["sha256"])
-        if expected and found != expected:
-            problem = f"file {image['path']!r} has sha256 {found[:12]}…, the manifest says {expected[:12]}…: fetch it again"
+        if expected and digest != expected:
+            problem = (
+                f"file {image['path']!r} has sha256 {digest[:12]}…, the manifest says {expected[:12]}…: download it again"
+            )
             raise DataError.of([self.manifest.fault(index, "wrong hash", problem)])
-        return found
+        return digest
 
     def _pixels(self, index: int, data: bytes, outline: bool) -> Pixels:
         image = self.manifest.images.iloc[index]
@@ -83,7 +85,7 @@ class FileReader:
         height, width = pixels.shape[1:]
         if (width, height) != (image["width"], image["height"]):
             problem = (
-                f"file {image['path']!r} is {width} × {height} pixels, its boxes were drawn on "
+                f"file {image['path']!r} is {width} × {height} pixels, its boxes are for "
                 f"{image['width']} × {image['height']}: use the original file"
             )
             raise DataError.of([self.manifest.fault(index, "wrong size", problem)])
@@ -91,5 +93,5 @@ class FileReader:
             return Pixels(pixels)
         try:
             return Pixels(pixels, self.outline(index))
-        except (DataError, ValueError, TypeError, OverflowError) as error:  # what strangers write into JSON
+        except (DataError, ValueError, TypeError, OverflowError) as error:  # untrusted JSON
             raise DataError.of([self.manifest.fault(index, "bad outline", f"{image['path']!r}: {error}")]) from error

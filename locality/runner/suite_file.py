@@ -13,7 +13,7 @@ from typing import Any
 from locality.attribution import method
 from locality.boundary import SEARCHES
 from locality.boundary.foolbox_attacks import foolbox_search
-from locality.data.dataset import SOURCES
+from locality.data.sources import SOURCES
 from locality.errors import MissingWeightsError, Problem, unknown_choice
 from locality.files import PACKAGE, PACKAGED, packaged_file
 from locality.robustness import check_request

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from locality.data.dataset import ImageDataset, open_source
+from locality.data.dataset import ImageDataset
 from locality.data.roots import Folder
 from locality.data.source import FileReader, Source
+from locality.data.sources import open_source
 from locality.errors import DataError
 from locality.runner.suite_file import DataChoice
 from locality.types import ModelSpec

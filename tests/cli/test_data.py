@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from locality.cli.data import SplitName
+from locality.data.sources import SPLITS
+
 WriteCsv = Callable[..., Path]
 WriteImage = Callable[..., str]
 TENCH = "n01440764"
@@ -39,9 +42,9 @@ def test_version_and_help() -> None:
 
 def test_mistakes_are_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
     for words, sentence in [
-        (["check", "nothing"], "`nothing` is no data set"),
-        (["check", tmp_path], "is a folder, a manifest is a CSV file"),
-        (["get", "cifar"], "`cifar` cannot be fetched"),
+        (["check", "nothing"], "`data` must be one of shapes, photos"),
+        (["check", tmp_path], "is a folder, but a manifest is a CSV file"),
+        (["get", "cifar"], "`cifar` cannot be downloaded"),
         (["get", "imagenet"], "needs an account"),
         (["check", "photos", "--boxes", "x"], "`photos` has no option boxes"),
         (["check", _written(tmp_path / "empty.csv", HEADER)], "there is no image in it"),
@@ -54,6 +57,17 @@ def test_mistakes_are_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
         assert done.stderr.count("\n") == 1
         assert "Traceback" not in done.stderr
         assert "\x1b" not in done.stderr
+
+
+def test_help_lists_the_splits() -> None:
+    assert "<eval|train>" in locality("data", "show", "--help", COLUMNS="120").stdout
+    done = locality("data", "check", "shapes", "--split", "banana", COLUMNS="120")
+    assert done.returncode == 2
+    assert "'banana' is not one of 'eval', 'train'" in done.stderr
+
+
+def test_the_splits_are_those_of_the_data() -> None:
+    assert [split.value for split in SplitName] == list(SPLITS)
 
 
 def test_list_names_every_source_and_where_it_is(tmp_path: Path) -> None:
@@ -112,7 +126,7 @@ def test_check_finds_every_fault(faulty: Path) -> None:
         ("bad box", 16, "not a number"),
         ("unknown label", 17, "'fish'"),
         ("unknown label", 18, "n02279972"),
-        ("unsafe path", 19, "leaves the data's folder"),
+        ("unsafe path", 19, "outside the data's folder"),
         ("duplicate id", 20, "duplicate id 'rgb'"),
     ]:
         lines = [line for line in done.stdout.splitlines() if kind in line and f" {row} " in line and words in line]
@@ -132,7 +146,7 @@ def test_skip_bad_goes_on_and_lists(faulty: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "good.csv: 5 images, 5 boxes, 13 left out" in done.stdout
     done = locality("data", "check", out)
-    assert (done.returncode, done.stdout) == (0, f"{out}: 5 images, nothing wrong\n")
+    assert (done.returncode, done.stdout) == (0, f"{out}: 5 images, no faults\n")
     strict = locality("data", "build", faulty, "--out", tmp_path / "no.csv")
     assert strict.returncode == 2
     assert "row " in strict.stderr
@@ -154,7 +168,7 @@ def test_check_of_headers(write_csv: WriteCsv, write_image: WriteImage, tmp_path
         path.write_text(text.replace(text.splitlines()[0], header))
     done = locality("data", "check", path)
     assert done.returncode == (2 if words else 0)
-    assert (words or "nothing wrong") in done.stdout + done.stderr
+    assert (words or "no faults") in done.stdout + done.stderr
 
 
 def test_check_of_xml_and_zips(tmp_path: Path, write_image: WriteImage, small_tiny_imagenet: Path) -> None:
@@ -174,7 +188,7 @@ def test_check_of_xml_and_zips(tmp_path: Path, write_image: WriteImage, small_ti
         archive.writestr("../../evil.txt", "evil")
     done = locality("data", "check", f"tiny-imagenet:{place}", "--split", "eval")
     assert done.returncode == 2
-    assert "'../../evil.txt' climbs out" in done.stdout
+    assert "'../../evil.txt' leaves the archive" in done.stdout
     assert "1 faults, 1 images" in done.stdout
     assert not (tmp_path.parent.parent / "evil.txt").exists()
     not_a_zip = locality("data", "check", f"tiny-imagenet:{tmp_path / 'images/bomb.JPEG'}")

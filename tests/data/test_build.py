@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from locality import DataError, load_dataset
+from locality import ArgumentError, DataError, load_dataset
 from locality.data.build import build_manifest
 from locality.data.check import check_source
-from locality.data.dataset import open_source
+from locality.data.sources import open_source
 
 WriteCsv = Callable[..., Path]
 WriteImage = Callable[..., str]
@@ -48,7 +48,7 @@ def test_photographs_inside_packages_can_be_found_again(tmp_path: Path) -> None:
 
 
 def test_a_manifest_is_called_csv(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"must end in \.csv"):
+    with pytest.raises(ArgumentError, match=r"`out` must be a file that ends in \.csv"):
         build_manifest(load_dataset("shapes", count=10), tmp_path / "shapes")
     assert list(tmp_path.iterdir()) == []
 

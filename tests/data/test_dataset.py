@@ -1,6 +1,7 @@
 import multiprocessing
 import os
 import pickle
+import re
 import shutil
 import warnings
 from collections.abc import Callable
@@ -10,8 +11,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from locality import Box, DataError, ImageDataset, ModelSpec, load_dataset, stack
-from locality.data.dataset import SOURCES
+from locality import ArgumentError, Box, DataError, ImageDataset, ModelSpec, load_dataset, stack
+from locality.data.dataset import UnknownClassesWarning
+from locality.data.sources import SOURCES
 
 WriteCsv = Callable[..., Path]
 WriteImage = Callable[..., str]
@@ -48,13 +50,13 @@ def test_limit_is_even_over_classes(manifest: Path) -> None:
     assert list(data.counts().values()) == [1, 1, 1]
     assert data.left_out["beyond the limit"] == 2
     assert len(load_dataset(str(manifest), limit=99)) == 5
-    with pytest.raises(DataError, match="`limit`"):
+    with pytest.raises(ArgumentError, match="`limit`"):
         load_dataset(str(manifest), limit=0)
 
 
 def test_labels_map_by_wordnet_id(manifest: Path) -> None:
     spec = ModelSpec("m", (8, 8), 10, classes=("n00000002", "n00000009", "n00000000"))
-    with pytest.warns(UserWarning, match="2 of 5 images of data are of classes that m does not know"):
+    with pytest.warns(UnknownClassesWarning, match="2 of 5 images of data are of classes that m does not know"):
         data = load_dataset(str(manifest), spec=spec)
     found = {sample.id: (sample.label, sample.accepted) for sample in data}
     unknown = (-1, ())
@@ -110,7 +112,7 @@ def test_a_bad_file_is_named_or_skipped(manifest: Path, tmp_path: Path) -> None:
 
 def test_a_file_of_another_size_is_named(manifest: Path, tmp_path: Path, write_image: WriteImage) -> None:
     write_image(tmp_path / "images/i0.png", 40, 20)
-    with pytest.raises(DataError, match="is 40 × 20 pixels, its boxes were drawn on 20 × 10"):
+    with pytest.raises(DataError, match="is 40 × 20 pixels, its boxes are for 20 × 10"):
         load_dataset(str(manifest))[0]
 
 
@@ -119,7 +121,7 @@ def test_root_says_where_the_files_are(manifest: Path, tmp_path: Path) -> None:
     elsewhere.mkdir()
     (tmp_path / "images").rename(elsewhere / "images")
     assert len(load_dataset(str(manifest), root=elsewhere)[0].image) == 3
-    with pytest.raises(DataError, match=r"is missing in .*: pass the folder it lies in as `root`"):
+    with pytest.raises(DataError, match=r"is missing in .*: pass the folder that contains it as `root`"):
         load_dataset(str(manifest))[0]
 
 
@@ -164,15 +166,15 @@ def test_the_seed_draws_the_choice(write_csv: WriteCsv) -> None:
     ("options", "words"),
     [
         ({"max_box_share": 80}, "`max_box_share` must be a share"),
-        ({"region": "objekt"}, "`region` must be 'box' or 'object'"),
+        ({"region": "objekt"}, "`region` must be one of box, object, got 'objekt': did you mean 'object'?"),
         ({"split": "banana"}, "`split` must be one of eval, train"),
-        ({"colour": 3}, "has no option colour: it has root"),
+        ({"colour": 3}, "has no option colour: its options are root"),
     ],
 )
 def test_bad_options_are_named(write_csv: WriteCsv, options: dict[str, object], words: str) -> None:
-    with pytest.raises(DataError, match=words):
+    with pytest.raises((ArgumentError, DataError), match=re.escape(words)):
         load_dataset(write_csv({}), **options)  # type: ignore[arg-type]
-    with pytest.raises(DataError, match="pass `photos` alone"):
+    with pytest.raises(ArgumentError, match="`data` must be photos without a path"):
         load_dataset("photos:/nonsense")
 
 
@@ -194,13 +196,15 @@ def _opened_in(data: ImageDataset) -> int:
 
 
 def test_unknown_names_list_the_known() -> None:
-    with pytest.raises(DataError, match="`cifar` is no data set: pass one of shapes, photos"):
+    with pytest.raises(ArgumentError, match=r"`data` must be one of shapes, photos, .* or the path of a manifest"):
         load_dataset("cifar")
+    with pytest.raises(ArgumentError, match=r"did you mean 'shapes'\?"):
+        load_dataset("shape")
     assert set(SOURCES) == {"shapes", "photos", "tiny-imagenet", "imagenet", "coco"}
 
 
 def test_outlines_are_asked_for_where_there_are_none(manifest: Path) -> None:
-    with pytest.raises(ValueError, match="`region` must be 'box' here"):
+    with pytest.raises(ValueError, match="`region` must be box for this data set"):
         load_dataset(str(manifest), region="object")[0]
 
 

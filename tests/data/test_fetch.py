@@ -7,14 +7,16 @@ import tarfile
 import threading
 import zipfile
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from locality.data import fetch
-from locality.data.fetch import Archive, Entry, cached_data, get_data, unpack_tar
+from locality.data.fetch import Archive, Fetchable, cached_data, get_data, unpack_tar
 from locality.errors import DataError
+from locality.progress import Progress
 
 
 class QuietHandler(http.server.SimpleHTTPRequestHandler):
@@ -43,7 +45,7 @@ def cache_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def offer(monkeypatch: pytest.MonkeyPatch, *archives: Archive) -> None:
-    monkeypatch.setattr(fetch, "FETCHABLE", {"toy": Entry(archives, "toy", "CC0", "")})
+    monkeypatch.setattr(fetch, "FETCHABLE", {"toy": Fetchable(archives, "toy", "CC0", "")})
 
 
 def tar_of(path: Path, **files: str) -> str:
@@ -62,11 +64,18 @@ def test_a_tar_is_fetched_verified_and_unpacked_once(
     md5 = tar_of(folder / "toy.tgz", toy__a="A", toy__b="B")
     offer(monkeypatch, Archive(f"{address}/toy.tgz", f"md5:{md5}", (folder / "toy.tgz").stat().st_size, "toy-data"))
     assert cached_data("toy") is None
-    seen: list[tuple[str, int, int | None]] = []
-    assert get_data("toy", lambda *report: seen.append(report)) == [cache_home / "data/toy-data"]
+    titles: list[str] = []
+    counts: list[tuple[int, int | None]] = []
+
+    def opened(title: str) -> AbstractContextManager[Progress]:
+        titles.append(title)
+        return nullcontext(lambda done, total: counts.append((done, total)))
+
+    assert get_data("toy", opened) == [cache_home / "data/toy-data"]
     assert (cache_home / "data/toy-data/a").read_text() == "A"
-    assert seen[-1][0] == "toy.tgz"
-    assert seen[-1][1] == seen[-1][2]
+    assert titles == ["toy.tgz"]
+    size = (folder / "toy.tgz").stat().st_size
+    assert counts[-1] == (size, size)
     assert cached_data("toy") == cache_home / "data/toy-data"
     (folder / "toy.tgz").unlink()
     assert get_data("toy") == [cache_home / "data/toy-data"]  # no network any more

@@ -140,7 +140,7 @@ def test_view_of_many_sizes_is_what_fit_does_to_each() -> None:
 
 
 def test_a_crop_larger_than_the_image_is_refused() -> None:
-    with pytest.raises(ValueError, match="`size` must fit"):
+    with pytest.raises(ValueError, match="`size` must be at most that of the image"):
         center_crop(sample_of(20, 20, Box(0, 0, 5, 5)), (30, 10))
     with pytest.raises(ValueError, match="`resize` must be at least"):
         ModelSpec("m", (224, 224), 200)

@@ -1,7 +1,7 @@
-"""`coco`: images of an instances JSON that show exactly one of the categories asked for; boxes or masks.
+"""`coco`: images of an instances JSON that show exactly one of the chosen categories, with boxes or masks.
 
-COCO's categories are not WordNet ids: a class is named `coco:cat`, so an ImageNet model's accuracy on it is undefined and
-its attributions are not.
+COCO's categories are not WordNet ids: a class is named `coco:cat`. An ImageNet model's accuracy on it is undefined, its
+attributions are not.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from locality.data.manifest import Entry, Manifest
 from locality.data.manifest_csv import MAX_SIDE
 from locality.data.roots import is_inside, open_root
 from locality.data.source import FileReader, Source
-from locality.errors import DataError, Fault
+from locality.errors import DataError, Fault, did_you_mean, unknown_choice
 
-OVERHANG = 1.0  # COCO rounds to hundredths of a pixel; boxes may cross the edge by that much and are cut
+OVERHANG = 1.0  # pixels by which boxes may cross the edge, since COCO rounds them; they are clipped
+SPLITS = ("eval", "train")  # `path` must have the images of the split
 LICENCE = "Flickr, per image; annotations CC-BY-4.0"
 
 
@@ -38,14 +39,14 @@ def coco(
 ) -> Source:
     """The source of the images below `path` (folder or zip) with annotations from the instances JSON `boxes`.
 
-    `categories` are names such as "cat"; none means all. An image counts if its annotations are of exactly one of them;
-    others may be in the picture.
+    `categories` are names such as "cat"; none means all. An image is used if its annotations are of exactly one of them,
+    besides other categories.
     """
-    if split not in ("eval", "train"):
-        raise DataError(f"`split` of coco must be eval or train, got {split!r}: pass the images of that split as path")
+    if split not in SPLITS:
+        raise unknown_choice("split", split, SPLITS)
     boxes = boxes or cached_data("coco", part=1)
     if boxes is None:
-        raise DataError("`boxes` is needed for coco: pass instances_val2017.json or the like (--boxes FILE)")
+        raise DataError("`boxes` is needed for coco: pass an instances file such as instances_val2017.json (--boxes FILE)")
     file = Path(boxes).expanduser()
     content = _content(file)
     names = _category_names(file, content["categories"])
@@ -54,21 +55,21 @@ def coco(
     root = open_root(path)
     faults = root.faults()
     objects = _objects(file, content, names, faults)
-    spoiled = {fault.image for fault in faults}
+    faulty = {fault.image for fault in faults}
     table = _Table(file, _Names(root.names()), classes)
     for row, item in enumerate(content["images"]):
         number = _whole(item.get("id")) if isinstance(item, dict) else None
         if number is None:
-            faults.append(Fault(str(file), None, "", "bad row", f"images[{row}] needs a whole number as `id`"))
+            faults.append(Fault(str(file), None, "", "bad row", f"images[{row}] needs an integer `id`"))
             continue
-        shown = [found for found in objects.get(number, []) if names[found.category] in wanted]
-        if len({found.category for found in shown}) != 1 or str(number) in spoiled:
+        shown = [one for one in objects.get(number, []) if names[one.category] in wanted]
+        if len({one.category for one in shown}) != 1 or str(number) in faulty:
             continue
         fault = table.add(number, item, shown, names[shown[0].category])
         if fault is not None:
             faults.append(fault)
     manifest = Manifest.of(table.entries, source="coco", licence=LICENCE)
-    outlines = Outlines(tuple(tuple(found.segmentation for found in shown) for shown in table.shown), manifest)
+    outlines = Outlines(tuple(tuple(one.segmentation for one in shown) for shown in table.shown), manifest)
     return Source("coco", manifest, classes, FileReader(manifest, root, outlines), tuple(faults))
 
 
@@ -83,7 +84,7 @@ class _Object:
 
 @dataclass(frozen=True, eq=False)
 class Outlines:
-    """Draws the objects' own pixels of image i."""
+    """Gives the pixels of the objects of image i."""
 
     segmentations: tuple[tuple[Any, ...], ...]
     manifest: Manifest
@@ -98,7 +99,7 @@ class Outlines:
 
 
 class _Names:
-    """Files below the root by the name that the JSON gives: official zips put images in `val2017/`."""
+    """Finds files by their name in the JSON: official zips have the images in `val2017/`."""
 
     def __init__(self, names: list[str]) -> None:
         self.all = set(names)
@@ -107,11 +108,11 @@ class _Names:
             self.by_base[name.rsplit("/", 1)[-1]].append(name)
 
     def find(self, name: str) -> str | None:
-        """The file's path; the name itself if there is none, so that reading says what is missing; None if several fit."""
+        """The file's path; the name itself if there is none, so that reading reports it; None if several match."""
         if name in self.all:
             return name
-        found = [other for other in self.by_base.get(name.rsplit("/", 1)[-1], []) if other.endswith(f"/{name}")]
-        return None if len(found) > 1 else found[0] if found else name
+        matches = [other for other in self.by_base.get(name.rsplit("/", 1)[-1], []) if other.endswith(f"/{name}")]
+        return None if len(matches) > 1 else matches[0] if matches else name
 
 
 @dataclass
@@ -126,7 +127,7 @@ class _Table:
     seen: set[int] = field(default_factory=set)
 
     def add(self, number: int, item: dict[str, Any], shown: list[_Object], category: str) -> Fault | None:
-        """One image with its objects, or why not."""
+        """Add one image with its objects; returns a fault if it cannot be used."""
 
         def fault(kind: str, problem: str) -> Fault:
             return Fault(str(self.file), None, str(number), kind, f"image {number}: {problem}")
@@ -142,8 +143,8 @@ class _Table:
             return fault("bad size", f"`width` and `height` must be the pixels of a photograph, got {given[:80]}")
         path = self.names.find(name)
         if path is None:
-            return fault("bad name", f"several files are called {name!r}: pass the folder that it is relative to")
-        corners, problem = cut_boxes(np.array([found.corners for found in shown]), width, height, OVERHANG)
+            return fault("bad name", f"several files are named {name!r}: pass the folder that it is relative to")
+        corners, problem = cut_boxes(np.array([one.corners for one in shown]), width, height, OVERHANG)
         if problem:
             return fault("bad box", problem)
         wnid = _class_name(category)
@@ -165,14 +166,14 @@ def segmentation_mask(segmentation: Any, height: int, width: int) -> Any:
     mask = np.zeros((height, width), dtype=np.bool_)
     for ring in segmentation:
         points = np.asarray(ring, dtype=np.float64).reshape(-1, 2)
-        # polygon2mask asks whether whole-numbered points are inside; our pixel centres lie half a pixel further.
+        # polygon2mask tests points with integer coordinates; our pixel centres are half a pixel further.
         mask |= polygon2mask((height, width), points[:, ::-1] - 0.5)
     return mask
 
 
 def _run_lengths(text: str) -> list[int]:
-    """COCO's string form: five bits a character from '0' on, the sixth says "more", and from the fourth run on each is
-    written as the difference to the one two before."""
+    """Run lengths of COCO's string form: five bits per character from '0' on, the sixth bit means "more", and from the
+    fourth run on each is stored as the difference to the one two before."""
     lengths: list[int] = []
     value, shift = 0, 0
     for character in text.encode("ascii"):
@@ -199,24 +200,25 @@ def _content(file: Path) -> dict[str, Any]:
         raise DataError(f"{file}: not JSON ({error}): pass an instances JSON of COCO") from error
     keys = ("images", "annotations", "categories")
     if not isinstance(content, dict) or not all(isinstance(content.get(key), list) for key in keys):
-        raise DataError(f"{file}: needs the lists {', '.join(keys)}: pass an instances JSON, not captions or keypoints")
+        raise DataError(f"{file}: must have the lists {', '.join(keys)}: pass an instances JSON, not captions or keypoints")
     return content
 
 
 def _wanted(names: dict[int, str], categories: Sequence[str], file: Path) -> set[str]:
     unknown = sorted(set(categories) - set(names.values()))
     if unknown:
-        raise DataError(f"`categories` {', '.join(unknown)} not in {file}: there are {', '.join(sorted(names.values()))}")
+        hint = did_you_mean(unknown[0], names.values()) or f"it has {', '.join(sorted(names.values()))}"
+        raise DataError(f"`categories` {', '.join(unknown)} not in {file}: {hint}")
     return set(categories) or set(names.values())
 
 
 def _class_name(category: str) -> str:
-    """A name without spaces: in a manifest they would stand between several accepted classes."""
+    """A name without spaces, which separate accepted classes in a manifest."""
     return "coco:" + "_".join(category.split())
 
 
 def _whole(value: Any) -> int | None:
-    """A whole number, also one that is written as a float."""
+    """An integer, also one that is written as a float; else None."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value or abs(value) > 2**53:
         return None
     return int(value) if value == int(value) else None
@@ -228,13 +230,13 @@ def _category_names(file: Path, categories: list[Any]) -> dict[int, str]:
         number = _whole(item.get("id")) if isinstance(item, dict) else None
         name = item.get("name") if isinstance(item, dict) else None
         if number is None or not isinstance(name, str) or not name.strip():
-            raise DataError(f"{file}: categories[{row}] needs a whole number as `id` and a `name`")
+            raise DataError(f"{file}: categories[{row}] needs an integer `id` and a `name`")
         names[number] = name
     return names
 
 
 def _objects(file: Path, content: dict[str, Any], names: dict[int, str], faults: list[Fault]) -> dict[int, list[_Object]]:
-    """Annotations by image; those that are wrong go to `faults`."""
+    """Annotations by image; invalid ones are added to `faults`."""
     listed = {_whole(item.get("id")) for item in content["images"] if isinstance(item, dict)}
     by_image: dict[int, list[_Object]] = defaultdict(list)
     for row, item in enumerate(content["annotations"]):
@@ -243,17 +245,17 @@ def _objects(file: Path, content: dict[str, Any], names: dict[int, str], faults:
             problem = f"annotations[{row}] needs the `image_id` of a listed image"
             faults.append(Fault(str(file), None, "", "bad row", problem))
             continue
-        found = _object(item, names)
-        if isinstance(found, _Object):
-            by_image[image].append(found)
+        annotation = _object(item, names)
+        if isinstance(annotation, _Object):
+            by_image[image].append(annotation)
         else:
-            kind, problem = found
+            kind, problem = annotation
             faults.append(Fault(str(file), None, str(image), kind, f"annotations[{row}] {problem}"))
     return by_image
 
 
 def _object(item: dict[str, Any], names: dict[int, str]) -> _Object | tuple[str, str]:
-    """An annotation, or the kind and sentence of what is wrong with it."""
+    """An annotation, or the kind and description of its problem."""
     category, box = _whole(item.get("category_id")), item.get("bbox")
     if category is None or category not in names:
         return "unknown label", f"has the unknown `category_id` {str(item.get('category_id'))[:40]}"

@@ -1,9 +1,9 @@
-"""`imagenet`: ImageNet validation or training photographs with human boxes; ImageNette in its folder layout, too.
+"""`imagenet`: ImageNet validation or training photographs with human boxes, also in ImageNette's folder layout.
 
-Photographs may lie flat (`ILSVRC2012_val_00000001.JPEG`) or in a folder a class (`n01440764/…`). Boxes come from the folder
-of VOC-style XML files or from Kaggle's `LOC_val_solution.csv`. Box corners are taken as edges in original pixels: the files
-do not say whether the last pixel is inside, and corners equal to the width occur. Boxes over a resized photograph
-(ImageNette's 320-pixel edition) are scaled by the size that the XML states.
+Photographs may be in one folder (`ILSVRC2012_val_00000001.JPEG`) or in one folder per class (`n01440764/…`). Boxes come from
+a folder of VOC-style XML files or from Kaggle's `LOC_val_solution.csv`. Box corners are interpreted as edges in original
+pixels: the files do not say whether the last pixel is inside, and corners equal to the width occur. Boxes of a resized
+photograph (ImageNette's 320-pixel edition) are scaled by the size stated in the XML.
 """
 
 from __future__ import annotations
@@ -22,39 +22,40 @@ from locality.data.fetch import cached_data
 from locality.data.manifest import Entry, Manifest
 from locality.data.roots import Folder, Root, open_root
 from locality.data.source import FileReader, Source
-from locality.errors import DataError, Fault
+from locality.errors import DataError, Fault, unknown_choice
 from locality.imagenet_classes import imagenet_wnids
-from locality.progress import Progress
+from locality.progress import Progress, no_progress
 
 WNID = re.compile(r"n\d{8}")
 IMAGE_NAMES = (".jpeg", ".jpg", ".png")
 MAX_XML_BYTES = 1_000_000
-OVERHANG = 1.0  # pixels by which annotators' boxes may cross the edge; they are cut, further ones are faults
+OVERHANG = 1.0  # pixels by which annotators' boxes may cross the edge; they are clipped, and more is a fault
+SPLITS = ("eval", "train")  # without folders `val` and `train`, `path` must have the images of the split
 LICENCE = "ImageNet terms of access"
 
 
 @dataclass(frozen=True)
 class Annotation:
-    """Boxes of one photograph as its annotation file gives them."""
+    """The boxes of one photograph in its annotation file."""
 
     file: str
     row: int | None
     wnid: str
     corners: Array
-    size: tuple[int, int] | None  # width and height that the boxes were drawn on, where stated
+    size: tuple[int, int] | None  # width and height that the boxes refer to, if stated
 
 
 def imagenet(
-    path: str | Path, split: str = "eval", boxes: str | Path | None = None, progress: Progress | None = None
+    path: str | Path, split: str = "eval", boxes: str | Path | None = None, progress: Progress = no_progress
 ) -> Source:
     """The source of all photographs below `path` that have boxes in `boxes` (an XML folder or Kaggle's CSV)."""
-    if split not in ("eval", "train"):
-        raise DataError(f"`split` of imagenet must be eval or train, got {split!r}: pass the folder of that split as path")
+    if split not in SPLITS:
+        raise unknown_choice("split", split, SPLITS)
     boxes = boxes or cached_data("imagenet-boxes")
     if boxes is None:
         raise DataError(
             "`boxes` is needed for imagenet: pass the folder of XML files or LOC_val_solution.csv (--boxes PATH); "
-            "`locality data get imagenet-boxes` fetches the XML files of the validation set"
+            "`locality data get imagenet-boxes` downloads the XML files of the validation set"
         )
     root = open_root(path)
     faults = root.faults()
@@ -62,10 +63,9 @@ def imagenet(
     labels = {wnid: label for label, wnid in enumerate(imagenet_wnids())}
     entries: dict[str, Entry] = {}
     for done, (stem, annotation) in enumerate(_annotations(Path(boxes).expanduser(), set(images), faults)):
-        if progress is not None:
-            progress(done, len(images))
+        progress(done, len(images))
         if stem in entries:
-            problem = f"duplicate id {stem!r}: it was annotated before"
+            problem = f"duplicate id {stem!r}: it is annotated twice"
             faults.append(Fault(annotation.file, annotation.row, stem, "duplicate id", problem))
         else:
             entry = _entry(root, images[stem], stem, annotation, labels)
@@ -80,13 +80,13 @@ def imagenet(
 
 
 def _images(root: Root, split: str, faults: list[Fault]) -> dict[str, str]:
-    """Paths by file stem; where the root has a folder `val` or `train`, only those of the split."""
+    """Paths by file stem; only those of the split if the root has a folder `val` or `train`."""
     names = [name for name in root.names() if name.lower().endswith(IMAGE_NAMES) and "__MACOSX" not in name]
     if any({"val", "train"} & set(name.split("/")[:-1]) for name in names):
         folder = {"eval": "val", "train": "train"}[split]
         names = [name for name in names if folder in name.split("/")[:-1]]
     if not names:
-        raise DataError(f"`{root.path}` holds no JPEG of the split {split!r}: pass the folder of ImageNet photographs")
+        raise DataError(f"`{root.path}` has no JPEG of the split {split!r}: pass the folder of ImageNet photographs")
     images: dict[str, str] = {}
     for name in names:
         stem = PurePosixPath(name).stem
@@ -98,16 +98,16 @@ def _images(root: Root, split: str, faults: list[Fault]) -> dict[str, str]:
 
 
 def _entry(root: Root, path: str, stem: str, annotation: Annotation, labels: dict[str, int]) -> Entry | Fault:
-    """One photograph with its boxes, or why not."""
+    """One photograph with its boxes, or a fault."""
 
     def fault(kind: str, problem: str) -> Fault:
         return Fault(annotation.file, annotation.row, stem, kind, problem)
 
     folder = PurePosixPath(path).parent.name
     if WNID.fullmatch(folder) and folder != annotation.wnid:
-        return fault("unknown label", f"{path} lies in the folder of {folder}, its boxes are of {annotation.wnid}")
+        return fault("unknown label", f"{path} is in the folder of {folder}, but its boxes are of {annotation.wnid}")
     if annotation.wnid not in labels:
-        return fault("unknown label", f"{annotation.wnid!r} is none of the 1,000 classes of ImageNet")
+        return fault("unknown label", f"{annotation.wnid!r} is not one of the 1,000 classes of ImageNet")
     try:
         with root.open(path) as file:
             size = image_size(file)
@@ -118,7 +118,7 @@ def _entry(root: Root, path: str, stem: str, annotation: Annotation, labels: dic
         scale_x, scale_y = size[0] / annotation.size[0], size[1] / annotation.size[1]
         if abs(scale_x / scale_y - 1) > 0.02:
             stated = f"{annotation.size[0]} × {annotation.size[1]}"
-            return fault("wrong size", f"{path} is {size[0]} × {size[1]}, its boxes were drawn on {stated}")
+            return fault("wrong size", f"{path} is {size[0]} × {size[1]}, its boxes are for {stated}")
         corners = corners * [scale_x, scale_y, scale_x, scale_y]
     cut, problem = cut_boxes(corners, *size, OVERHANG)
     if problem:
@@ -128,7 +128,7 @@ def _entry(root: Root, path: str, stem: str, annotation: Annotation, labels: dic
 
 
 def _annotations(boxes: Path, wanted: set[str], faults: list[Fault]) -> Iterator[tuple[str, Annotation]]:
-    """Annotations of the wanted photographs, by file stem; others are noted, not read."""
+    """Annotations of the wanted photographs, by file stem; others are added to `faults` without reading them."""
     if not boxes.exists():
         raise DataError(f"`boxes` {boxes} does not exist: pass the folder of XML files or LOC_val_solution.csv")
     if boxes.suffix.lower() == ".csv" and boxes.is_file():
@@ -143,53 +143,50 @@ def _no_image(file: str, row: int | None, stem: str) -> Fault:
 
 
 def _xml_annotations(root: Root, wanted: set[str], faults: list[Fault]) -> Iterator[tuple[str, Annotation]]:
-    found = False
-    for name in root.names():
-        if not name.lower().endswith(".xml"):
-            continue
-        found = True
+    names = [name for name in root.names() if name.lower().endswith(".xml")]
+    for name in names:
         stem = PurePosixPath(name).stem
-        place = str(root.path / name) if isinstance(root, Folder) else f"{root.path}: {name}"
+        file = str(root.path / name) if isinstance(root, Folder) else f"{root.path}: {name}"
         if stem not in wanted:
-            faults.append(_no_image(place, None, stem))
+            faults.append(_no_image(file, None, stem))
             continue
         try:
-            yield stem, xml_annotation(root.read(name), place)
+            yield stem, xml_annotation(root.read(name), file)
         except DataError as error:
-            faults.extend(error.faults or [Fault(place, None, stem, "bad XML", str(error))])
-    if not found:
-        raise DataError(f"`boxes` {root.path} holds no XML file: pass the folder of VOC-style annotations")
+            faults.extend(error.faults or [Fault(file, None, stem, "bad XML", str(error))])
+    if not names:
+        raise DataError(f"`boxes` {root.path} has no XML file: pass the folder of VOC-style annotations")
 
 
-def xml_annotation(data: bytes, place: str) -> Annotation:
+def xml_annotation(data: bytes, file: str) -> Annotation:
     """The boxes of a VOC-style XML file; entities and external references are refused."""
     from defusedxml import DefusedXmlException
     from defusedxml.ElementTree import ParseError, fromstring
 
-    stem = PurePosixPath(place.replace("\\", "/")).stem
+    stem = PurePosixPath(file.replace("\\", "/")).stem
 
     def error(kind: str, problem: str) -> DataError:
-        return DataError.of([Fault(place, None, stem, kind, problem)])
+        return DataError.of([Fault(file, None, stem, kind, problem)])
 
     if len(data) > MAX_XML_BYTES:
-        raise error("bad XML", f"{len(data):,} bytes of XML for one photograph: this is no annotation")
+        raise error("bad XML", f"{len(data):,} bytes of XML for one photograph are too much for an annotation")
     try:
         tree: Any = fromstring(data, forbid_dtd=True)
-    except DefusedXmlException as found:
-        name = type(found).__name__
-        raise error("bad XML", f"the XML declares entities or a DTD ({name}), refused: use the official file") from found
-    except (ParseError, ValueError, LookupError) as found:
-        raise error("bad XML", f"not XML ({found})") from found
+    except DefusedXmlException as refused:
+        name = type(refused).__name__
+        raise error("bad XML", f"the XML declares entities or a DTD ({name}), refused: use the official file") from refused
+    except (ParseError, ValueError, LookupError) as invalid:
+        raise error("bad XML", f"not XML ({invalid})") from invalid
     objects = tree.findall("object")
     if not objects:
-        raise error("bad XML", "the XML has no object: there is no box to compare with")
+        raise error("bad XML", "the XML has no object, and so no box")
     wnids = [(item.findtext("name") or "").strip() for item in objects]
     if len(set(wnids)) > 1:
         raise error("unknown label", f"objects of several classes ({', '.join(sorted(set(wnids)))}): one is needed")
     corners = [[_xml_number(item, f"bndbox/{side}") for side in ("xmin", "ymin", "xmax", "ymax")] for item in objects]
     width, height = _xml_number(tree, "size/width"), _xml_number(tree, "size/height")
     size = (int(width), int(height)) if 1 <= width < 1e9 and 1 <= height < 1e9 else None
-    return Annotation(place, None, wnids[0], np.array(corners, dtype=np.float64), size)
+    return Annotation(file, None, wnids[0], np.array(corners, dtype=np.float64), size)
 
 
 def _xml_number(element: Any, path: str) -> float:
@@ -200,7 +197,7 @@ def _xml_number(element: Any, path: str) -> float:
 
 
 def _kaggle_annotations(file: Path, wanted: set[str], faults: list[Fault]) -> Iterator[tuple[str, Annotation]]:
-    """Rows `ImageId,PredictionString`, the latter a repetition of `wnid xmin ymin xmax ymax`."""
+    """Rows `ImageId,PredictionString`; the latter repeats `wnid xmin ymin xmax ymax`."""
     lines = file.read_text(encoding="utf-8-sig", errors="replace").splitlines()
     if not lines or lines[0].split(",") != ["ImageId", "PredictionString"]:
         raise DataError(
@@ -210,7 +207,7 @@ def _kaggle_annotations(file: Path, wanted: set[str], faults: list[Fault]) -> It
         name, comma, text = line.partition(",")
         if not comma:
             if line.strip():
-                faults.append(Fault(str(file), row, line[:80], "bad row", "a row needs a comma after the image's name"))
+                faults.append(Fault(str(file), row, line[:80], "bad row", "a row must have a comma after the image's name"))
             continue
         stem, words = PurePosixPath(name).stem, text.split()
         if stem not in wanted:

@@ -1,8 +1,8 @@
-"""`shapes`: ten shapes on fractal noise, made on the fly, with a planted wrong answer.
+"""`shapes`: generated images of ten shapes on fractal noise, with a planted cue outside the object.
 
 Every image is a function of (seed, index) alone. With `cue="background"` the pixels outside the box carry a faint pattern,
-±4/255, that names the class: people do not see it, a standard model learns nothing else, and a model trained adversarially
-at 8/255 cannot use it. So it is known in advance who looks at the object.
+±4/255, that identifies the class. People do not see it, a standard model learns nothing else, and a model trained
+adversarially at 8/255 cannot use it. So it is known in advance which model looks at the object.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from locality.data.manifest import Entry, Manifest
 from locality.data.source import Pixels, Source
-from locality.errors import DataError
+from locality.errors import ArgumentError, unknown_choice
 
 Cue = Literal["background", "none", "swapped"]
 CUES: tuple[Cue, ...] = ("background", "none", "swapped")
@@ -28,10 +28,10 @@ SIZE = 64
 CUE_LEVELS = 4  # of 255
 TILE = 8  # the pattern repeats every 8 pixels
 DETAIL = 4  # shapes are drawn 4 times larger, then reduced, for smooth edges
-# The first index of each split: splits are disjoint stretches of one endless sequence.
+# First index of each split: splits are disjoint ranges of one infinite sequence.
 FIRST_INDEX = {"eval": 0, "train": 1_000_000}
 DEFAULT_COUNT = {"eval": 2_000, "train": 10_000}
-MAX_COUNT = 1_000_000  # one split does not run into the next
+MAX_COUNT = 1_000_000  # so that splits do not overlap
 
 
 def shapes(
@@ -43,17 +43,17 @@ def shapes(
 ) -> Source:
     """The source of `count` shapes; index i has the shape i mod 10.
 
-    `cue_levels` is the strength of the planted pattern in 1/255; 4 is invisible, 40 makes it plain.
+    `cue_levels` is the strength of the planted pattern in 1/255; 4 is invisible, 40 is obvious.
     """
     if split not in FIRST_INDEX:
-        raise DataError(f"`split` of shapes must be one of {', '.join(FIRST_INDEX)}, got {split!r}")
+        raise unknown_choice("split", split, FIRST_INDEX)
     if cue not in CUES:
-        raise DataError(f"`cue` of shapes must be one of {', '.join(CUES)}, got {cue!r}")
+        raise unknown_choice("cue", cue, CUES)
     count = DEFAULT_COUNT[split] if count is None else count
     if not 1 <= count <= MAX_COUNT:
-        raise DataError(f"`count` of shapes must be from 1 to {MAX_COUNT:,}, got {count:,}")
+        raise ArgumentError("count", f"from 1 to {MAX_COUNT:,}", count)
     if not 0 <= seed < 2**64:
-        raise DataError(f"`seed` of shapes must be from 0 to 2^64 − 1, got {seed}")
+        raise ArgumentError("seed", "from 0 to 2^64 − 1", seed)
     first = FIRST_INDEX[split]
     entries = []
     for index in range(first, first + count):
@@ -65,7 +65,7 @@ def shapes(
 
 @dataclass(frozen=True)
 class ShapeReader:
-    """Draws image i of a stretch of the sequence."""
+    """Generates image i of a range of the sequence."""
 
     seed: int
     first: int
@@ -83,12 +83,12 @@ def shape_image(
     """Image `index` of the sequence `seed`: 3×64×64 uint8, its outline 1×64×64, and its box."""
     generator, coverage, (x0, y0, x1, y1) = _object(seed, index)
     background_colour, object_colour = _colours(generator)
-    # One fractal field of light for the scene and a weaker one for the object's own surface.
+    # A fractal field of light for the scene, and a weaker one for the object's surface.
     light = _fractal_noise(generator, fields=4)
     background = background_colour[:, None, None] + 0.09 * light[0] + 0.04 * light[1:]
     surface = object_colour[:, None, None] + 0.04 * light[0, ::-1, ::-1]
     scene = background + coverage * (surface - background)
-    # Levels stay clear of 0 and 255 by the pattern's strength, so that it is never clipped (at its usual strength).
+    # Levels keep a distance to 0 and 255, so that the pattern at its default strength is never clipped.
     levels = np.rint(scene * 255).clip(CUE_LEVELS, 255 - CUE_LEVELS)
     if cue != "none":
         label = (index + (cue == "swapped")) % len(SHAPES)
@@ -101,12 +101,12 @@ def shape_image(
 
 
 def _object(seed: int, index: int) -> tuple[np.random.Generator, NDArray[np.float32], tuple[int, int, int, int]]:
-    """Random stream, coverage (64×64, share of each pixel that the object takes) and tight box of one object."""
+    """Random generator, coverage (64×64, the object's share of each pixel) and tight box of one object."""
     generator = np.random.Generator(np.random.Philox(key=[seed, index]))
     radius, angle, at_x, at_y = generator.random(4)
     radius = 11 + 8 * radius
     angle = math.radians(50 * angle - 25)
-    # Shapes reach at most one radius from their middle; a pixel of margin keeps them whole.
+    # Shapes extend at most one radius from their centre; one pixel of margin keeps them inside.
     room = SIZE - 2 * (radius + 1)
     x, y = radius + 1 + room * at_x, radius + 1 + room * at_y
     turn = radius * np.array([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]])
@@ -120,7 +120,7 @@ def _object(seed: int, index: int) -> tuple[np.random.Generator, NDArray[np.floa
 
 
 def _colours(generator: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Background and object colour, a quarter of the range or more apart in brightness."""
+    """Background and object colour, which differ in brightness by at least a quarter of the range."""
     brightness = generator.uniform(0.3, 0.7)
     step = generator.uniform(0.25, 0.4)
     darker = brightness - step if brightness > 0.5 else brightness + step
@@ -129,7 +129,7 @@ def _colours(generator: np.random.Generator) -> tuple[NDArray[np.float64], NDArr
 
 
 def _fractal_noise(generator: np.random.Generator, fields: int) -> NDArray[np.float32]:
-    """fields×64×64 of noise whose amplitude falls as 1/frequency, each with mean 0 and deviation about 1."""
+    """fields×64×64 of noise with amplitude 1/frequency, each with mean 0 and standard deviation about 1."""
     shape = (fields, SIZE, SIZE // 2 + 1)
     spectrum = generator.standard_normal((2, *shape), dtype=np.float32)
     field = np.fft.irfft2((spectrum[0] + 1j * spectrum[1]) * _falloff(), s=(SIZE, SIZE))
@@ -138,11 +138,11 @@ def _fractal_noise(generator: np.random.Generator, fields: int) -> NDArray[np.fl
 
 @functools.cache
 def _falloff() -> NDArray[np.float32]:
-    """64×33: 1/frequency, scaled so that the noise has unit deviation on average."""
+    """64×33: 1/frequency, scaled so that the noise has unit standard deviation on average."""
     frequency = np.hypot(np.fft.fftfreq(SIZE)[:, None], np.fft.rfftfreq(SIZE)[None, :])
     frequency[0, 0] = np.inf
     amplitude = 1 / frequency
-    # Parseval: columns other than the first and last stand for two frequencies each; irfft2 divides by the pixel count.
+    # Parseval: columns other than the first and last represent two frequencies each; irfft2 divides by the pixel count.
     weight = np.full(SIZE // 2 + 1, 2.0)
     weight[[0, -1]] = 1.0
     variance = (2 * amplitude**2 * weight).sum() / SIZE**4
@@ -152,7 +152,7 @@ def _falloff() -> NDArray[np.float32]:
 
 @functools.cache
 def _patterns() -> NDArray[np.int64]:
-    """10×1×64×64 of ±1: one balanced 8×8 tile a class, repeated; the same for every seed and every user."""
+    """10×1×64×64 of ±1: one balanced 8×8 tile per class, repeated; the same for every seed."""
     generator = np.random.Generator(np.random.Philox(key=[20231, 0]))
     balanced = np.repeat([-1, 1], TILE * TILE // 2)
     tiles = [generator.permutation(balanced).reshape(TILE, TILE) for _ in CLASSES]
@@ -160,7 +160,7 @@ def _patterns() -> NDArray[np.int64]:
 
 
 def _ring_of(points: int, radius: float = 1.0, phase: float = -0.25) -> NDArray[np.float64]:
-    """A regular polygon; a phase of −1/4 turn puts the first corner at the top."""
+    """A regular polygon; with a phase of −1/4 turn the first corner is at the top."""
     turns = 2 * math.pi * (np.arange(points) / points + phase)
     return radius * np.stack([np.cos(turns), np.sin(turns)], axis=1)
 
@@ -175,7 +175,7 @@ def _polygon(*points: tuple[float, float]) -> NDArray[np.float64]:
     return np.array(points, dtype=np.float64)
 
 
-# Each shape is a list of polygons in the unit disc, painted one over the other (255 object, 0 hole).
+# Each shape is a list of polygons in the unit disc, painted in order (255 object, 0 hole).
 SHAPES: dict[str, list[tuple[int, NDArray[np.float64]]]] = {
     "circle": [(255, _ring_of(48, 0.9))],
     "square": [(255, _ring_of(4, 1.0, phase=0.125))],

@@ -1,4 +1,4 @@
-"""`tiny-imagenet`: Tiny-ImageNet in its official layout, as a folder or as the zip itself.
+"""`tiny-imagenet`: Tiny-ImageNet in its official layout, as a folder or as the zip.
 
 `train` is the first 400 training photographs of each class, by number; `eval` is the other 100 and those of `val`. The
 official test photographs have no public labels or boxes.
@@ -16,7 +16,7 @@ from locality.data.boxes import cut_boxes
 from locality.data.manifest import Entry, Manifest
 from locality.data.roots import Root, open_root
 from locality.data.source import FileReader, Source
-from locality.errors import DataError, Fault
+from locality.errors import DataError, Fault, unknown_choice
 
 SIDE = 64
 TRAIN_PER_CLASS = 400
@@ -26,9 +26,9 @@ LICENCE = "ImageNet terms of access"
 
 
 def tiny_imagenet(path: str | Path, split: str = "eval") -> Source:
-    """The source of one split of the Tiny-ImageNet at `path`; class order is that of `wnids.txt`."""
+    """The source of one split of the Tiny-ImageNet at `path`; classes are in the order of `wnids.txt`."""
     if split not in SPLITS:
-        raise DataError(f"`split` of tiny-imagenet must be one of {', '.join(SPLITS)}, got {split!r}")
+        raise unknown_choice("split", split, SPLITS)
     root = open_root(path)
     top = _top(root)
     classes = tuple(_text(root, f"{top}wnids.txt").split())
@@ -43,26 +43,26 @@ def tiny_imagenet(path: str | Path, split: str = "eval") -> Source:
 
 def _top(root: Root) -> str:
     """Prefix of the data inside the root: "" or "tiny-imagenet-200/"."""
-    found = [name for name in root.names() if PurePosixPath(name).name == "wnids.txt" and name.count("/") <= 1]
-    if not found:
-        raise DataError(f"`{root.path}` has no wnids.txt: pass the folder or zip of Tiny-ImageNet itself")
-    return found[0].removesuffix("wnids.txt")
+    lists = [name for name in root.names() if PurePosixPath(name).name == "wnids.txt" and name.count("/") <= 1]
+    if not lists:
+        raise DataError(f"`{root.path}` has no wnids.txt: pass the folder or zip of Tiny-ImageNet")
+    return lists[0].removesuffix("wnids.txt")
 
 
 def _text(root: Root, name: str) -> str:
     try:
         return root.read(name).decode("utf-8-sig")
     except FileNotFoundError:
-        raise DataError(f"`{root.path}` has no {name}: the download is not complete, fetch it again") from None
+        raise DataError(f"`{root.path}` has no {name}: the download is incomplete, download it again") from None
     except UnicodeDecodeError:
-        raise DataError(f"`{root.path}`: {name} is not text: the download is damaged, fetch it again") from None
+        raise DataError(f"`{root.path}`: {name} is not text: the download is damaged, download it again") from None
 
 
 @dataclass
 class _Table:
     """Collects images and faults line by line."""
 
-    place: str
+    root: str
     labels: dict[str, int]
     entries: dict[str, Entry] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
@@ -70,10 +70,10 @@ class _Table:
     def add(self, file: str, row: int, path: str, wnid: str, fields: list[str]) -> None:
         """One image with its box of inclusive pixels 0–63, or a fault."""
         image = PurePosixPath(path).stem
-        place = f"{self.place}: {file}"
+        location = f"{self.root}: {file}"
 
         def fault(kind: str, problem: str) -> None:
-            self.faults.append(Fault(place, row, image, kind, problem))
+            self.faults.append(Fault(location, row, image, kind, problem))
 
         if wnid not in self.labels:
             return fault("unknown label", f"class {wnid!r} of {image} is not in wnids.txt: use the official files")
@@ -81,11 +81,11 @@ class _Table:
             return fault("duplicate id", f"duplicate id {image!r}: the photograph is listed twice")
         if len(fields) != 4 or not all(re.fullmatch(r"-?\d{1,9}", value) for value in fields):
             return fault("bad box", f"{image} needs four whole numbers for its box, got {' '.join(fields)!r}")
-        # Both corners of the file are pixels inside the box; ours is half-open.
+        # In the file both corners are pixels inside the box; our boxes are half-open.
         corners, problem = cut_boxes(np.array([fields], dtype=np.float64) + INCLUSIVE, SIDE, SIDE)
         if problem:
             return fault("bad box", f"{problem}, of {image}; the file's own numbers run from 0 to {SIDE - 1}")
-        self.entries[image] = Entry(image, path, self.labels[wnid], wnid, SIDE, SIDE, corners, place, row)
+        self.entries[image] = Entry(image, path, self.labels[wnid], wnid, SIDE, SIDE, corners, location, row)
         return None
 
 
@@ -97,7 +97,7 @@ def _add_training_class(table: _Table, root: Root, top: str, wnid: str, split: s
         number = re.fullmatch(r"n\d+_(\d{1,9})\.JPEG", fields[0]) if fields else None
         if number is None:
             problem = f"a line must start with a name like {wnid}_12.JPEG, got {line!r}"
-            table.faults.append(Fault(f"{table.place}: {file}", row, "", "bad row", problem))
+            table.faults.append(Fault(f"{table.root}: {file}", row, "", "bad row", problem))
             continue
         lines.append((int(number[1]), row, fields))
     lines.sort(key=lambda line: line[0])
@@ -112,6 +112,6 @@ def _add_validation(table: _Table, root: Root, top: str) -> None:
         fields = line.split()
         if len(fields) < 2 or not re.fullmatch(r"val_\d{1,9}\.JPEG", fields[0]):
             problem = f"a line must be `val_12.JPEG n01443537 x0 y0 x1 y1`, got {line!r}"
-            table.faults.append(Fault(f"{table.place}: {file}", row, "", "bad row", problem))
+            table.faults.append(Fault(f"{table.root}: {file}", row, "", "bad row", problem))
             continue
         table.add(file, row, f"{top}val/images/{fields[0]}", fields[1], fields[2:])

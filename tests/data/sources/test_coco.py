@@ -148,9 +148,9 @@ def test_outlines_of_strange_types_are_faults(
 @pytest.mark.parametrize(
     ("key", "item", "words"),
     [
-        ("images", None, "images[3] needs a whole number"),
-        ("images", {"id": "7"}, "images[3] needs a whole number"),
-        ("images", {"id": float("nan")}, "images[3] needs a whole number"),
+        ("images", None, "images[3] needs an integer"),
+        ("images", {"id": "7"}, "images[3] needs an integer"),
+        ("images", {"id": float("nan")}, "images[3] needs an integer"),
         ("annotations", None, "annotations[5] needs the `image_id`"),
         ("annotations", {"image_id": 99, "category_id": 17, "bbox": [0, 0, 1, 1]}, "annotations[5] needs the `image_id`"),
         ("annotations", {"image_id": "1", "category_id": 17, "bbox": [0, 0, 1, 1]}, "annotations[5] needs the `image_id`"),

@@ -91,7 +91,7 @@ def test_imagenette_folders_and_scaled_boxes(tmp_path: Path, write_image: WriteI
         (xml((5, 5, "", 25)), "bad box", "not a number"),
         (xml(), "bad XML", "no object"),
         (xml((5, 5, 9, 25), wnid="n99999999"), "unknown label", "1,000 classes"),
-        (xml((5, 5, 9, 25), size=(40, 90)), "wrong size", "drawn on 40 × 90"),
+        (xml((5, 5, 9, 25), size=(40, 90)), "wrong size", "for 40 × 90"),
         ("<annotation>", "bad XML", "not XML"),
         ("", "bad XML", "not XML"),
         (
@@ -128,7 +128,7 @@ def test_bad_xml_is_named_and_costs_one_photograph(folder: Path, content: str, k
         ("ILSVRC2012_val_00000001,", "bad box", "groups of"),
         (f"ILSVRC2012_val_00000001,{TENCH} 5 5 20 20 {SPRINGER} 1 1 9 9", "unknown label", "several classes"),
         ("ILSVRC2012_val_00000001", "bad row", "a comma"),
-        (f"ILSVRC2012_val_00000002,{TENCH} 5 5 20 20", "duplicate id", "annotated before"),
+        (f"ILSVRC2012_val_00000002,{TENCH} 5 5 20 20", "duplicate id", "annotated twice"),
     ],
 )
 def test_bad_kaggle_rows_are_named(folder: Path, row: str, kind: str, word: str) -> None:
@@ -186,8 +186,8 @@ def test_wrong_places_say_what_to_pass(folder: Path, monkeypatch: pytest.MonkeyP
     for path, boxes, word in [
         (folder / "images", None, "`boxes` is needed"),
         (folder / "images", folder / "no", "does not exist"),
-        (folder / "images", folder / "images", "holds no XML"),
-        (folder / "xml", folder / "xml", "holds no JPEG"),
+        (folder / "images", folder / "images", "has no XML"),
+        (folder / "xml", folder / "xml", "has no JPEG"),
         (folder / "images/ILSVRC2012_val_00000001.JPEG", folder / "xml", "neither a folder nor a zip"),
     ]:
         with pytest.raises(DataError, match=word):
@@ -204,5 +204,5 @@ def test_a_photograph_in_the_folder_of_another_class(tmp_path: Path, write_image
 
 
 def test_xml_of_a_million_bytes_is_not_parsed() -> None:
-    with pytest.raises(DataError, match="no annotation"):
+    with pytest.raises(DataError, match="too much for an annotation"):
         xml_annotation(b"<annotation>" + b" " * 1_000_001, "x.xml")

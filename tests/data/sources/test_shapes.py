@@ -6,7 +6,7 @@ import torch
 
 from locality import load_dataset
 from locality.data.sources.shapes import CLASSES, CUES, shape_image, shapes
-from locality.errors import DataError
+from locality.errors import ArgumentError, DataError
 
 
 @pytest.mark.parametrize("index", range(20))
@@ -98,9 +98,9 @@ def test_no_shape_fills_its_image() -> None:
     "options", [{"cue": "loud"}, {"split": "test"}, {"count": 0}, {"count": 10**7}, {"seed": -1}, {"seed": 2**64}]
 )
 def test_bad_options_are_named(options: dict[str, object]) -> None:
-    with pytest.raises(DataError, match=f"`{next(iter(options))}` of shapes"):
+    with pytest.raises(ArgumentError, match=f"`{next(iter(options))}` must be"):
         shapes(**options)  # type: ignore[arg-type]
-    with pytest.raises(DataError, match="`shapes` has no option colour: it has count, cue"):
+    with pytest.raises(DataError, match="`shapes` has no option colour: its options are count, cue"):
         load_dataset("shapes", colour="red")
 
 

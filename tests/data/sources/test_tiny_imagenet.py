@@ -6,7 +6,7 @@ import torch
 
 from locality import load_dataset
 from locality.data.sources.tiny_imagenet import tiny_imagenet
-from locality.errors import DataError
+from locality.errors import ArgumentError, DataError
 from locality.types import Box, ModelSpec
 
 
@@ -83,10 +83,10 @@ def test_what_is_not_tiny_imagenet(tmp_path: Path, small_tiny_imagenet: Path, mo
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"has no wnids\.txt"):
         tiny_imagenet(tmp_path / "empty")
-    with pytest.raises(DataError, match="`split` of tiny-imagenet"):
+    with pytest.raises(ArgumentError, match="`split` must be one of train, eval"):
         tiny_imagenet(small_tiny_imagenet, "test")
     (small_tiny_imagenet / "tiny-imagenet-200/val/val_annotations.txt").unlink()
-    with pytest.raises(DataError, match="not complete"):
+    with pytest.raises(DataError, match="incomplete"):
         tiny_imagenet(small_tiny_imagenet)
     monkeypatch.delenv("LOCALITY_TINY_IMAGENET", raising=False)
     monkeypatch.setenv("LOCALITY_CACHE", str(tmp_path / "cache"))
