@@ -112,13 +112,19 @@ def faint_inside(scene: Scene) -> Tensor:
     return maps.expand(scene.images.shape)
 
 
+def attributed(method: type[SM] | type[BIG], scene: Scene) -> Tensor:
+    maps = method(untrained()).attribute(scene.images)
+    assert isinstance(maps, Tensor)
+    return maps
+
+
 COLUMNS = [
     Column("the object\nitself", "right", 1, lambda scene: scene.outlines.float().expand(scene.images.shape)),
     Column("uniform", "sees nothing", 0, lambda scene: uniform_maps(scene.images)),
     Column("uniform,\ncropped closely", "sees nothing", 0, lambda scene: uniform_maps(scene.images), closer=True),
     Column("centred\nGaussian", "sees nothing", 0, lambda scene: centred_gaussian_maps(scene.images)),
-    Column("SM, untrained\nnetwork", "learnt nothing", 0, lambda scene: SM(untrained()).attribute(scene.images)),
-    Column("BIG, untrained\nnetwork", "learnt nothing", 0, lambda scene: BIG(untrained()).attribute(scene.images)),
+    Column("SM, untrained\nnetwork", "learnt nothing", 0, lambda scene: attributed(SM, scene)),
+    Column("BIG, untrained\nnetwork", "learnt nothing", 0, lambda scene: attributed(BIG, scene)),
     Column("noise, one\nbright pixel", "one pixel", 0, one_bright_pixel),
     Column(
         "evidence against\nthe class", "wrong sign", 0, lambda scene: 0.1 - scene.masks.float().expand(scene.images.shape)

@@ -7,7 +7,7 @@ SIZE = 3 * 8 * 8
 
 
 def linear_model(distances: list[float], classes: int = 4) -> tuple[nn.Module, Tensor, Tensor, Tensor]:
-    """A linear softmax model, images exactly that far (ℓ2) from its boundary, their classes and the distances."""
+    """A linear softmax model, images at the given ℓ2 distances from its boundary, their classes and the distances."""
     generator = torch.Generator().manual_seed(3)
     weights = torch.linalg.qr(torch.randn(SIZE, classes, generator=generator)).Q.T
     labels = torch.arange(len(distances)) % classes
@@ -17,17 +17,18 @@ def linear_model(distances: list[float], classes: int = 4) -> tuple[nn.Module, T
     scores[rows, (labels + 1) % classes] = 0
     scores[rows, labels] = 2**0.5 * torch.tensor(distances)
     images = 0.5 + noise - noise @ weights.T @ weights + scores @ weights
-    model = nn.Sequential(nn.Flatten(), nn.Linear(SIZE, classes))
+    linear = nn.Linear(SIZE, classes)
     with torch.no_grad():
-        model[1].weight.copy_(10 * weights)
-        model[1].bias.copy_(-5 * weights.sum(1))
+        linear.weight.copy_(10 * weights)
+        linear.bias.copy_(-5 * weights.sum(1))
+    model = nn.Sequential(nn.Flatten(), linear)
     assert images.min() > 0
     assert images.max() < 1
     return model, images.view(-1, 3, 8, 8), labels, torch.tensor(distances)
 
 
 def small_network() -> nn.Module:
-    """Convolution, BatchNorm and a ReLU in place, with weights drawn once."""
+    """Convolution, BatchNorm and an in-place ReLU, with fixed random weights."""
     torch.manual_seed(1)
     return nn.Sequential(
         nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(8 * 64, 5)

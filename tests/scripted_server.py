@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 
@@ -100,9 +101,9 @@ class Server(ThreadingHTTPServer):
         self.release = threading.Event()
         self.url = f"http://127.0.0.1:{self.server_address[1]}/weights.pth"
 
-    def handle_error(self, *_: object) -> None:
-        if not isinstance(sys.exc_info()[1], ConnectionError):  # the client hangs up on purpose in some tests
-            super().handle_error(*_)
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], ConnectionError):  # the client disconnects on purpose in some tests
+            super().handle_error(request, client_address)
 
     def ranges(self) -> list[str | None]:
         return [headers.get("Range") for headers in self.asked]

@@ -15,7 +15,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from email.message import Message
+from http.client import HTTPMessage
 from pathlib import Path
 
 import pytest
@@ -363,7 +363,7 @@ def test_retry_after_is_honoured_up_to_a_minute(
     server: Server, target: Path, monkeypatch: pytest.MonkeyPatch, retry_after: str, waited: float
 ) -> None:
     waits: list[float] = []
-    monkeypatch.setattr(download_module.time, "sleep", waits.append)
+    monkeypatch.setattr(time, "sleep", waits.append)
     server.answers = [Answer(status=503, body=b"", headers=(("Retry-After", retry_after),)), Answer()]
     download(server.url, target)
     assert waits == [waited]
@@ -371,7 +371,7 @@ def test_retry_after_is_honoured_up_to_a_minute(
 
 def test_waits_double(server: Server, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
-    monkeypatch.setattr(download_module.time, "sleep", waits.append)
+    monkeypatch.setattr(time, "sleep", waits.append)
     server.answers = [Answer(status=502, body=b"")]
     with pytest.raises(DownloadError, match="502 Bad Gateway"):
         download(server.url, target, retries=3)
@@ -429,7 +429,7 @@ def test_redirects_in_circles_end(server: Server, target: Path) -> None:
 )
 def test_redirect_never_leaves_https(begin: str, end: str, allowed: int) -> None:
     # Asked of the handler itself: a server with a certificate would test no more of it.
-    request, headers = urllib.request.Request(f"{begin}://127.0.0.1/a"), Message()
+    request, headers = urllib.request.Request(f"{begin}://127.0.0.1/a"), HTTPMessage()
     with io.BytesIO() as body:
         if allowed:
             assert _Answers().redirect_request(request, body, 302, "", headers, f"{end}://127.0.0.1/b") is not None

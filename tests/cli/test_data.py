@@ -41,15 +41,16 @@ def test_version_and_help() -> None:
 
 
 def test_mistakes_are_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
-    for words, sentence in [
+    mistakes: list[tuple[list[object], str]] = [
         (["check", "nothing"], "`data` must be one of shapes, photos"),
         (["check", tmp_path], "is a folder, but a manifest is a CSV file"),
         (["get", "cifar"], "`cifar` cannot be downloaded"),
         (["get", "imagenet"], "needs an account"),
         (["check", "photos", "--boxes", "x"], "`photos` has no option boxes"),
-        (["check", _written(tmp_path / "empty.csv", HEADER)], "there is no image in it"),
+        (["check", _written(tmp_path / "empty.csv", HEADER)], "it has no images"),
         (["show", _written(tmp_path / "x.csv", HEADER + CURSOR), "--out", tmp_path / "x.png"], "not a number"),
-    ]:
+    ]
+    for words, sentence in mistakes:
         done = locality("data", *words)
         assert done.returncode == 2, done
         assert sentence in done.stderr

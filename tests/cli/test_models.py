@@ -94,12 +94,13 @@ def test_table_and_card_do_not_wait_for_torch() -> None:
 def test_mistakes_are_one_sentence_and_exit_code_2(locality: Run, tmp_path: Path) -> None:
     broken = tmp_path / "broken.pth"
     broken.write_bytes(b"PK\3\4 not much")
-    for words, sentence in [
+    mistakes: list[tuple[list[object], str]] = [
         (["show", "vgg61"], "`vgg61` is not a model: did you mean 'vgg16'?"),
         (["fetch", "resnet50_randm"], "did you mean 'resnet50_random'?"),
         (["convert", broken], "is truncated or damaged"),
         (["convert", "resnet50_l2_3"], f"`{tmp_path / 'cache/models/imagenet_l2_3_0.pt'}` is not a file"),
-    ]:
+    ]
+    for words, sentence in mistakes:
         code, out, err = locality("models", *words)
         assert (code, out) == (2, "")
         assert sentence in err

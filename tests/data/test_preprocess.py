@@ -117,6 +117,7 @@ def test_losses_of_two_crops_add_up() -> None:
 def test_outlines_go_the_same_way_as_boxes() -> None:
     fitted = fit(sample_of(64, 48, Box(10, 10, 40, 30), outline=True), ModelSpec("m", (40, 40), 48))
     assert fitted.region == "object"
+    assert fitted.outline is not None
     assert torch.equal(fitted.mask, fitted.outline)
     assert torch.equal(fitted.mask, box_mask(fitted.boxes, 40, 40))
 

@@ -107,14 +107,14 @@ class Normalising(nn.Module):
 
 def test_a_normaliser_of_the_network_itself_is_loaded() -> None:
     source, net = Normalising(), Normalising()
-    source.normalize.mean += 0.3  # type: ignore[operator]
+    source.normalize.get_buffer("mean").add_(0.3)
     fill(net, filled(source), "file", IMAGENET)
     assert is_same(filled(net), filled(source))
 
 
 def test_a_normaliser_that_the_network_does_not_save_must_be_the_files() -> None:
     net = Normalising()
-    net.normalize.register_buffer("mean", torch.full((3,), 0.5), persistent=False)  # type: ignore[operator]
+    net.normalize.register_buffer("mean", torch.full((3,), 0.5), persistent=False)
     head = filled(net.head)
     fill(net, prefixed("head.", head) | {"normalize.mean": torch.full((3,), 0.5)}, "file", IMAGENET)
     with pytest.raises(ModelError, match=r"1 unexpected: normalize.mean"):
@@ -260,7 +260,7 @@ class Program:
     def __init__(self, mark: Path) -> None:
         self.mark = mark
 
-    def __reduce__(self) -> object:
+    def __reduce__(self) -> tuple[object, ...]:
         return os.mkdir, (str(self.mark),)
 
 
@@ -310,7 +310,8 @@ def test_weights_hash() -> None:
     first = weights_hash(net)
     assert first == weights_hash(net_of(1)) == weights_hash(PixelModel(net, IMAGENET))
     turned = net_of(1)
-    turned[0].weight.data = turned[0].weight.data.contiguous(memory_format=torch.channels_last)
+    weight = turned.get_parameter("0.weight")
+    weight.data = weight.data.contiguous(memory_format=torch.channels_last)
     assert weights_hash(turned) == first
     backwards = nn.Sequential(OrderedDict(reversed(list(net.named_children()))))
     assert list(backwards.state_dict()) != list(net.state_dict())

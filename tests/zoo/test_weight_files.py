@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from dataclasses import replace
 from pathlib import Path
@@ -80,8 +81,7 @@ def test_a_server_that_stalls(
 ) -> None:
     body = server.answers[0].body
     server.answers = [Answer(body=body, cut=50_000, stall=True), Answer(body=body)]
-    real = download_module.download
-    monkeypatch.setattr(weight_files, "download", lambda *given, **more: real(*given, **more, timeout=0.3))
+    monkeypatch.setattr(weight_files, "download", functools.partial(download_module.download, timeout=0.3))
     assert same(load_model("toy", download=True), small_net)
     assert server.ranges() == [None, "bytes=50000-"]
 

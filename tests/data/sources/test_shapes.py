@@ -16,7 +16,7 @@ def test_box_and_outline_are_exact(index: int) -> None:
     assert image.shape == (3, 64, 64)
     assert image.dtype == torch.uint8
     rows, columns = torch.nonzero(outline[0], as_tuple=True)
-    assert (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1) == (x0, y0, x1, y1)
+    assert torch.stack([columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]).tolist() == [x0, y0, x1, y1]
     # The inside of an object has another brightness than its surroundings; the ring around the box has not.
     inside = image[:, outline[0]].float().mean()
     outside = image[:, ~outline[0]].float().mean()
@@ -85,6 +85,7 @@ def test_names_choose_the_cue() -> None:
 def test_the_region_may_be_the_object_itself() -> None:
     box, outline = load_dataset("shapes", count=10)[3], load_dataset("shapes", count=10, region="object")[3]
     assert outline.mask.sum() < box.mask.sum()
+    assert box.outline is not None
     assert torch.equal(outline.mask, box.outline)
     assert (box.mask | ~outline.mask).all()
 
