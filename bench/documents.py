@@ -1,16 +1,14 @@
-"""Writes measured numbers into README.md and docs/, from bench/results and the cards of the models that ship.
+"""Write the tables of README.md and docs/ from bench/results and the cards of the shipped models.
 
     python bench/documents.py
 
-Each table stands between `<!-- NAME -->` and `<!-- end -->`. A test checks that the documents are what this writes, so that
-no number there is older than its result.
+Each table is between `<!-- NAME -->` and `<!-- end -->`. A test checks that the documents are up to date.
 """
 
 from __future__ import annotations
 
 import csv
 import json
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,8 +31,8 @@ def markdown(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def result(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((RESULTS / name).read_text(encoding="utf-8"))
-    return found
+    numbers: dict[str, Any] = json.loads((RESULTS / name).read_text(encoding="utf-8"))
+    return numbers
 
 
 def boundary_table() -> str:
@@ -42,10 +40,8 @@ def boundary_table() -> str:
     rows = []
     for path in sorted((RESULTS / "boundary").glob("*.json")):
         for search, row in result(f"boundary/{path.name}")["searches"].items():
-            paper, seconds = (
-                row.get("times_faster_than_paper"),
-                row.get("seconds_per_image"),
-            )  # not of a reference known before
+            # A reference from an earlier run has no times.
+            paper, seconds = row.get("times_faster_than_paper"), row.get("seconds_per_image")
             rows.append(
                 (
                     f"[`{path.stem}`](bench/results/boundary/{path.name})",
@@ -67,30 +63,30 @@ def boundary_table() -> str:
         "mean ℓ2",
         "ratio",
         "gradients + forwards",
-        "s an image",
-        "of `paper`'s speed",
+        "s per image",
+        "speed relative to `paper`",
     ]
     return markdown(titles, rows)
 
 
 def held_out_table() -> str:
-    """`fast` on other images than it was tuned on, as far as the README says: one row a model that ships."""
+    """`fast` on images that it was not tuned on: one row per shipped model."""
     rows = []
     for path in sorted((RESULTS / "boundary/held_out").glob("*.json")):
         searches = result(f"boundary/held_out/{path.name}")["searches"]
         row, reference = searches["fast"], searches["DDN-400"]
         both = [(d, r) for d, r in zip(row["distances"], reference["distances"], strict=True) if max(d, r) < float("inf")]
         hardest = max(d - r for d, r in both) / sum(r for _, r in both)
-        found, work = f"{row['success']:.0%}", f"{row['gradients']:.1f} + {row['forwards']:.1f}"
+        success, work = f"{row['success']:.0%}", f"{row['gradients']:.1f} + {row['forwards']:.1f}"
         name = f"[`{path.stem}`](bench/results/boundary/held_out/{path.name})"
-        rows.append((name, row["images"], found, f"{row['mean']:.3f}", f"{row['ratio']:.3f}", f"{hardest:.3f}", work))
+        rows.append((name, row["images"], success, f"{row['mean']:.3f}", f"{row['ratio']:.3f}", f"{hardest:.3f}", work))
     titles = [
         "model",
         "images",
         "found",
         "mean ℓ2",
         "ratio to DDN-400",
-        "added by the hardest image",
+        "share added by the hardest image",
         "gradients + forwards",
     ]
     return markdown(titles, rows)
@@ -102,35 +98,35 @@ def attribution_table() -> str:
         (name, f"{row['seconds']:.1f}", f"{row['times_ours']:.2f} ×", f"{row['peak_mb']:,}", f"{row['more_mb']:,}")
         for name, row in result("attribution.json")["rows"].items()
     ]
-    return markdown(["way", "s", "of ours", "peak MB", "MB above the loaded model"], rows)
+    return markdown(["method", "s", "relative to ours", "peak MB", "MB above the loaded model"], rows)
 
 
 def runner_table() -> str:
-    """Images a second of the runner and of stock libraries, and what it costs."""
-    found = result("runner.json")
-    cost = found["overhead"]
+    """Images per second of the runner and of stock libraries, and the runner's overhead."""
+    numbers = result("runner.json")
+    cost = numbers["overhead"]
     rows = [
-        ("bare calls, one process", f"{cost['bare_images_per_second']:.1f} images a second", ""),
+        ("bare calls, one process", f"{cost['bare_images_per_second']:.1f} images per second", ""),
         (
-            "the same as units",
-            f"{cost['unit_images_per_second']:.1f} images a second",
+            "the same work as units",
+            f"{cost['unit_images_per_second']:.1f} images per second",
             f"{cost['overhead_percent']:+.1f} % time",
         ),
     ]
-    stock = found["stock libraries"]["images_per_second"]
+    stock = numbers["stock libraries"]["images_per_second"]
     for name in ("local, 1 process", "local, 2 processes", "ray, 2 workers"):
-        rate = found[name]["images_per_second"]
-        rows.append((name, f"{rate:.1f} images a second", f"{rate / stock:.0f} × the stock loop"))
-    rows.append(("a loop over stock Captum and Foolbox, paper search", f"{stock:.3g} images a second", ""))
-    for name, row in found.items():
+        rate = numbers[name]["images_per_second"]
+        rows.append((name, f"{rate:.1f} images per second", f"{rate / stock:.0f} × the stock loop"))
+    rows.append(("a loop over stock Captum and Foolbox, paper search", f"{stock:.3g} images per second", ""))
+    for name, row in numbers.items():
         if name.startswith("memory"):
-            peaks = f"{row['worker_peak_mb']:,} MB where it is measured, {row['writer_peak_mb']:,} MB where it is written"
+            peaks = f"{row['worker_peak_mb']:,} MB in a worker, {row['writer_peak_mb']:,} MB in the writer"
             rows.append((f"peak {name}", peaks, ""))
-    return markdown(["what", "measured", "that is"], rows)
+    return markdown(["measurement", "result", "comparison"], rows)
 
 
 def models_table() -> str:
-    """The models that ship: the accuracies of their cards, and what bench/zoo.py measured."""
+    """The shipped models: the accuracies of their cards, and the measurements of bench/zoo.py."""
     measured = {row["model"]: row for row in csv.DictReader((RESULTS / "zoo.csv").read_text(encoding="utf-8").splitlines())}
     rows = []
     for name, card in sorted(shipped_cards().items()):
@@ -145,7 +141,7 @@ def models_table() -> str:
 
 
 def predicted_table() -> str:
-    """What the dry run said of suites, and how long they took."""
+    """The time that the dry run predicted for suites, and the time they took."""
     rows = []
     for name, row in result("scaling.json").get("predicted", {}).items():
         images = sorted(set(row["images"].values()))
@@ -164,14 +160,14 @@ def predicted_table() -> str:
                 f"{100 * row['error']:+.0f} %",
             )
         )
-    titles = ["suite", "models", "images each", "methods", "processes", "load before", "calibration"]
+    titles = ["suite", "models", "images per model", "methods", "processes", "load before", "calibration"]
     return markdown([*titles, "predicted", "measured", "difference"], rows)
 
 
 def suite(name: str, data: str | None = None) -> Results:
     """Committed results of a suite, all or those on one data set."""
-    found = read_results(RESULTS / name)
-    return found if data is None else of_data(found, data)
+    results = read_results(RESULTS / name)
+    return results if data is None else of_data(results, data)
 
 
 def reported(table: str, name: str, data: str | None = None) -> Callable[[], str]:
@@ -180,18 +176,18 @@ def reported(table: str, name: str, data: str | None = None) -> Callable[[], str
 
 
 def faithfulness_of(name: str, models: Sequence[str]) -> Callable[[], str]:
-    """The table of some models: there are ten rows of each."""
+    """The table of some models; each has ten rows."""
 
     def table() -> str:
-        found = suite(name)
-        few = found.with_tables(faithfulness=found["faithfulness"][found["faithfulness"]["model"].isin(models)])
+        results = suite(name)
+        few = results.with_tables(faithfulness=results["faithfulness"][results["faithfulness"]["model"].isin(models)])
         return markdown_text(REPORTED["faithfulness"](few)).strip()
 
     return table
 
 
 def said(name: str) -> Callable[[], str]:
-    """What the rows say, in sentences."""
+    """The findings as a list of sentences."""
     return lambda: "\n".join(f"- {sentence}" for sentence in sentences(suite(name)))
 
 
@@ -216,17 +212,23 @@ DOCUMENTS: dict[str, dict[str, Callable[[], str]]] = {
 }
 
 
-def written(text: str, tables: dict[str, Callable[[], str]]) -> str:
-    """The document with its tables as the results have them."""
+def written(text: str, tables: dict[str, Callable[[], str]], folders: int = 0) -> str:
+    """The document with up-to-date tables; links lead up from a document that is some folders below the root."""
     for name, table in tables.items():
-        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        if not pattern.search(text):
-            raise ValueError(f"the document must have a place for the table {name}: <!-- {name} --> … <!-- end -->")
-        text = pattern.sub(lambda found, table=table: f"{found[1]}{table()}\n{found[2]}", text)  # type: ignore[misc]
+        start, marked, rest = text.partition(f"<!-- {name} -->\n")
+        _, ended, end = rest.partition("<!-- end -->")
+        if not marked or not ended:
+            raise ValueError(f"the document must mark the table {name}: <!-- {name} --> … <!-- end -->")
+        content = table().replace("](bench/", f"]({'../' * folders}bench/")
+        text = f"{start}{marked}{content}\n{ended}{end}"
     return text
 
 
+def updated(document: str) -> str:
+    """The text of a document with up-to-date tables."""
+    return written((ROOT / document).read_text(encoding="utf-8"), DOCUMENTS[document], document.count("/"))
+
+
 if __name__ == "__main__":
-    for document, tables in DOCUMENTS.items():
-        path = ROOT / document
-        path.write_text(written(path.read_text(encoding="utf-8"), tables), encoding="utf-8")
+    for document in DOCUMENTS:
+        (ROOT / document).write_text(updated(document), encoding="utf-8")

@@ -1,9 +1,9 @@
-"""Every model that ships: accuracy, accuracy under attack, distance to the boundary; locality, robust beside standard.
+"""Measure every model that ships: accuracy, accuracy under attack, distance to the boundary, locality.
 
     python bench/zoo.py [--out bench/results/zoo] [--csv bench/results/zoo.csv]
 
-Runs the suite `zoo` (bench/suites/zoo.toml) on all cores and goes on where an earlier run stopped. Shares come with their
-95 % Wilson intervals, the mean distance with its bootstrap interval. `locality table bench/results/zoo` shows the rest.
+Runs the suite `zoo` (bench/suites/zoo.toml) on all cores; an interrupted run resumes where it stopped. Shares have 95 %
+Wilson intervals, the mean distance a bootstrap interval. `locality table bench/results/zoo` prints the rest.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def share(name: str, values: pd.Series) -> dict[str, float]:
 
 
 def table(results: Results) -> pd.DataFrame:
-    """One row a model."""
+    """One row per model."""
     rows = []
-    for about in results.models.to_dict("records"):
-        images = results.rows[results.rows["model"] == about["model"]].drop_duplicates("image_id")
-        row = {name: about[name] for name in ("model", "data", "training", "norm", "epsilon")}
-        row["epsilon"] = "" if pd.isna(about["epsilon"]) else round(float(about["epsilon"]), 5)
+    for model in results.models.to_dict("records"):
+        images = results.rows[results.rows["model"] == model["model"]].drop_duplicates("image_id")
+        row = {name: model[name] for name in ("model", "data", "training", "norm", "epsilon")}
+        row["epsilon"] = "" if pd.isna(model["epsilon"]) else round(float(model["epsilon"]), 5)
         row |= {"images": len(images)} | share("clean", images["correct"])
-        attacked = results["robust"][results["robust"]["model"] == about["model"]]
+        attacked = results["robust"][results["robust"]["model"] == model["model"]]
         row["attacked"] = attacked["image_id"].nunique()
         for epsilon, part in attacked.groupby("epsilon"):
             row |= share(f"era_linf_{255 * float(epsilon):.0f}_255", part["robust"])
@@ -48,16 +48,16 @@ def table(results: Results) -> pd.DataFrame:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("bench/results/zoo"), help="a killed run resumes there")
+    parser.add_argument("--out", type=Path, default=Path("bench/results/zoo"), help="folder of the results")
     parser.add_argument("--csv", type=Path, default=Path("bench/results/zoo.csv"))
     given = parser.parse_args()
     with progress("zoo", "images") as report:
         outcome = run_suite(read_suite("zoo"), given.out, progress=report)
     if len(outcome.faults):
         raise SystemExit(f"{len(outcome.faults)} units failed: {outcome.faults['problem'].unique().tolist()}")
-    found = table(read_results(given.out))
-    found.to_csv(given.csv, index=False)
-    print(found.to_string(index=False))
+    models = table(read_results(given.out))
+    models.to_csv(given.csv, index=False)
+    print(models.to_string(index=False))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The classes of ImageNet, which data sets and models must number alike."""
+"""The classes of ImageNet, in the order that data sets and models share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def imagenet_wnids() -> tuple[str, ...]:
 
 
 def class_word(name: str) -> str:
-    """What people call a class: the first word of a WordNet id, any other name as it is.
+    """The everyday name of a class: the first word of a WordNet id; other names are returned unchanged.
 
     >>> class_word("n01443537"), class_word("circle"), class_word("n99999999")
     ('goldfish', 'circle', 'n99999999')

@@ -30,12 +30,8 @@ def test_torch_stays_out(code: str) -> None:
 
 def test_every_public_name_is_where_the_stub_says() -> None:
     stub = ast.parse(Path(locality.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
-    listed = {
-        alias.asname: f"locality.{node.module}"
-        for node in stub.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    listed = {alias.name: f"locality.{node.module}" for node in imports for alias in node.names}
     assert set(locality.__all__) == set(listed)
     assert set(dir(locality)) == set(listed)
     for name, module in listed.items():

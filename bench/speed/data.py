@@ -1,9 +1,9 @@
-"""How fast images and boxes are read, on one core: manifest rows, shapes, decoded photographs; and the memory they take.
+"""Speed and memory of reading images and boxes on one core: manifest rows, shapes, decoded photographs.
 
     python bench/speed/data.py [--out bench/results/data.json]
 
-Each measurement runs in a process of its own, so that peak memory is that of one thing; "more memory" is what it adds to
-the process once the libraries are imported. Beside ours stands what a user would otherwise pick.
+Each measurement runs in its own process, so that its peak memory is its own; "more memory" is what it adds to a process that
+has imported the libraries. The usual alternative is measured side by side.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ def manifest(path: Path) -> dict[str, object]:
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.perf_counter()
-    found, faults = read_manifest(path)
+    read, faults = read_manifest(path)
     seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert len(found) == IMAGES
+    assert len(read) == IMAGES
     assert not faults
     start = time.perf_counter()
     pd.read_csv(path)
     plain = time.perf_counter() - start
     return {
         "images": IMAGES,
-        "rows": len(found.corners),
+        "rows": len(read.corners),
         "seconds": round(seconds, 2),
-        "rows_per_second": round(len(found.corners) / seconds),
+        "rows_per_second": round(len(read.corners) / seconds),
         "more_memory_mb": round((peak - before) / 1024),
         "pandas_read_csv_seconds_without_checks": round(plain, 2),
     }
@@ -79,7 +79,7 @@ def shapes(_: Path) -> dict[str, object]:
 
 
 def photographs(folder: Path) -> dict[str, object]:
-    """500×375 JPEG files, decoded, resized to 256 and cropped to 224: ours against torchvision's usual transform."""
+    """500×375 JPEG files, decoded, resized to 256 and cropped to 224: locality and torchvision's usual transform."""
     import torch
 
     from locality import ModelSpec, load_dataset
@@ -104,7 +104,7 @@ def photographs(folder: Path) -> dict[str, object]:
             return usual(picture.convert("RGB"))
 
     rates: dict[str, list[float]] = {"ours": [], "torchvision": []}
-    for _ in range(3):  # side by side, because the machine's speed drifts
+    for _ in range(3):  # alternating, because the machine's speed drifts
         for name, read in (("ours", ours), ("torchvision", theirs)):
             rates[name].append(PHOTOGRAPHS / 3 / _seconds(read))
     best = {name: max(values) for name, values in rates.items()}
@@ -124,7 +124,7 @@ def _seconds(read: Callable[[int], object]) -> float:
 
 
 def write_photographs(folder: Path) -> None:
-    """JPEG files of ImageNet's usual size, from the photographs that scikit-image brings."""
+    """JPEG files of ImageNet's usual size, from the photographs in scikit-image."""
     import torch
     from PIL import Image
 
@@ -143,9 +143,9 @@ def _alone(
     measure: Callable[[Path], dict[str, object]], path: Path, queue: multiprocessing.Queue[dict[str, object]]
 ) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
-    found = measure(path)
+    numbers = measure(path)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    queue.put(found | {"peak_memory_mb": round(peak / 1024)})
+    queue.put(numbers | {"peak_memory_mb": round(peak / 1024)})
 
 
 def in_own_process(measure: Callable[[Path], dict[str, object]], path: Path) -> dict[str, object]:
@@ -153,9 +153,9 @@ def in_own_process(measure: Callable[[Path], dict[str, object]], path: Path) -> 
     queue: multiprocessing.Queue[dict[str, object]] = context.Queue()
     process = context.Process(target=_alone, args=(measure, path, queue))
     process.start()
-    found = queue.get()
+    numbers = queue.get()
     process.join()
-    return found
+    return numbers
 
 
 def main() -> None:
