@@ -43,7 +43,7 @@ def write_model(trained: Trained, recipe: Recipe, out: Path, progress: Progress 
         threat=recipe.threat,
         accuracy=accuracies(model.eval(), recipe, progress),
         licence="Apache-2.0",
-        paper="trained here: locality/training/recipes",
+        paper="trained with locality (locality/training/recipes)",
         run=TrainingRun(
             data_hash=trained.data.fingerprint(),
             recipe=recipe.as_table(),

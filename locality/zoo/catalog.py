@@ -6,6 +6,7 @@ Accuracies are shares of the data set's validation images, as the publisher stat
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -189,7 +190,13 @@ def model_cards() -> dict[str, ModelCard]:
 
 def shipped_cards() -> dict[str, ModelCard]:
     """The models whose weights are inside the package, by name."""
-    return {path.stem: read_card(path) for path in sorted(CHECKPOINTS.glob("*.json"))}
+    return dict(_cards_in(CHECKPOINTS))
+
+
+@functools.cache
+def _cards_in(folder: Path) -> dict[str, ModelCard]:
+    """The cards in a folder by file name, read once per process."""
+    return {path.stem: read_card(path) for path in sorted(folder.glob("*.json"))}
 
 
 def find_card(name: str) -> ModelCard:

@@ -179,13 +179,13 @@ def write_card(card: ModelCard, path: Path) -> None:
     if not isinstance(card.weights, WeightFile):
         raise ArgumentError("card", "the card of a file of weights", card.weights)
     table = {name: value for name, value in asdict(card).items() if value not in (None, "", {})}
-    # The file lies beside its card, wherever both are moved to; only its content is recorded.
+    # The weights are beside their card, wherever both are moved to; only their hash is recorded.
     table["weights"] = {"sha256": card.weights.checksum.removeprefix("sha256:")}
     write_atomically(path, json.dumps(table, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def read_card(path: Path) -> ModelCard:
-    """The card at `path`, whose weights lie beside it; an error says all that is wrong with it."""
+    """The card at `path`, whose weights are beside it; an invalid card is an error that lists all problems."""
     try:
         table = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:

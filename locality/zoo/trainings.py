@@ -7,7 +7,7 @@ from typing import Literal
 
 Kind = Literal["standard", "robust", "certified", "random"]
 KindOrUnknown = Literal[Kind, "unknown"]
-UNKNOWN = "unknown"  # the training id, and the kind, of a model that nobody has described
+UNKNOWN = "unknown"  # training id and kind of a model without a card
 
 
 @dataclass(frozen=True)
