@@ -27,6 +27,10 @@ class ArgumentError(ValueError):
         return type(self), (self.argument, self.expected, self.got, self.hint)  # errors cross process borders
 
 
+class ArgumentTypeError(ArgumentError, TypeError):
+    """An argument of a wrong type; caught as a TypeError, with the fields of an ArgumentError."""
+
+
 def unknown_choice(argument: str, got: object, choices: Iterable[str], also: str = "") -> ArgumentError:
     """The error for a name that is none of the choices; `also` says what else is allowed.
 

@@ -1,4 +1,4 @@
-"""Arithmetic of perturbations, once for every search, attack and certificate: margin, length, projection, directions."""
+"""Norm arithmetic for every search, attack and certificate: margin, length, projection, directions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from locality.types import Norm
 
 
 def per_image(values: Tensor) -> Tensor:
-    """N numbers as N×1×1×1, to multiply images with."""
+    """N numbers as N×1×1×1, to be multiplied with images."""
     return values.view(-1, 1, 1, 1)
 
 
@@ -28,7 +28,7 @@ def length(offset: Tensor, norm: Norm) -> Tensor:
 
 
 def project(points: Tensor, images: Tensor, epsilon: float, norm: Norm) -> Tensor:
-    """The nearest points within `epsilon` of the images, then within [0, 1], which brings none of them further away."""
+    """The nearest points within `epsilon` of the images, then clipped to [0, 1], which moves none of them farther away."""
     offset = points - images
     if norm == "linf":
         offset = offset.clamp(-epsilon, epsilon)
@@ -39,21 +39,21 @@ def project(points: Tensor, images: Tensor, epsilon: float, norm: Norm) -> Tenso
 
 def random_in_ball(images: Tensor, seeds: Sequence[int], epsilon: float, norm: Norm) -> Tensor:
     """One point per image, uniform within the ball (and then within [0, 1]), from the image's own seed."""
-    drawn = []
+    offsets = []
     for seed in seeds:
         generator = torch.Generator().manual_seed(seed)
         if norm == "linf":
-            drawn.append(2 * torch.rand(images.shape[1:], generator=generator) - 1)
+            offsets.append(2 * torch.rand(images.shape[1:], generator=generator) - 1)
         else:
-            toward = torch.randn(images.shape[1:], generator=generator)
+            direction = torch.randn(images.shape[1:], generator=generator)
             # Most of a ball's volume lies near its surface: the radius is the d-th root of a uniform number.
-            radius = torch.rand((), generator=generator) ** (1 / toward.numel())
-            drawn.append(toward / toward.norm() * radius)
-    return project(images + epsilon * torch.stack(drawn).to(images), images, epsilon, norm)
+            radius = torch.rand((), generator=generator) ** (1 / direction.numel())
+            offsets.append(direction / direction.norm() * radius)
+    return project(images + epsilon * torch.stack(offsets).to(images), images, epsilon, norm)
 
 
 def steepest_direction(gradient: Tensor, norm: Norm) -> Tensor:
-    """Where the loss rises fastest for a step of length 1; zero where the gradient is."""
+    """The direction of length 1 in which the loss increases fastest; zero where the gradient is zero."""
     if norm == "linf":
         return gradient.sign()
     # Scaled first: the squares of a saturated loss's gradient underflow.

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 SIZE = 3 * 8 * 8
 
 
-def linear_model(distances: list[float], classes: int = 4) -> tuple[nn.Module, Tensor, Tensor, Tensor]:
+def linear_model(distances: list[float], classes: int = 4) -> tuple[nn.Sequential, Tensor, Tensor, Tensor]:
     """A linear softmax model, images at the given ℓ2 distances from its boundary, their classes and the distances."""
     generator = torch.Generator().manual_seed(3)
     weights = torch.linalg.qr(torch.randn(SIZE, classes, generator=generator)).Q.T
@@ -25,6 +25,14 @@ def linear_model(distances: list[float], classes: int = 4) -> tuple[nn.Module, T
     assert images.min() > 0
     assert images.max() < 1
     return model, images.view(-1, 3, 8, 8), labels, torch.tensor(distances)
+
+
+def linear_layer(model: nn.Module, index: int = -1) -> nn.Linear:
+    """A linear layer of a sequence, the last one by default, with its type."""
+    assert isinstance(model, nn.Sequential)
+    layer = model[index]
+    assert isinstance(layer, nn.Linear)
+    return layer
 
 
 def small_network() -> nn.Module:

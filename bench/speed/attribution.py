@@ -2,11 +2,11 @@
 
     python bench/speed/attribution.py --images 8 [--rounds 2] [--out FILE.json]
 
-Captum runs with its defaults, which send all points of a path through at once, and with several values of
-`internal_batch_size`, its own way to save memory (it raises values below the number of images to that). Each runs in a
-process of its own, so that peak memory is its own; the boundary points are found beforehand in another. `attribute_all` also
-runs without its cheaper layers and without keeping memory, to show what each of them saves. All take turns, --rounds times,
-because the machine's speed drifts; the fastest of each counts.
+Captum runs with its defaults, which evaluate all points of a path at once, and with several values of
+`internal_batch_size`, its option to save memory (values below the number of images are raised to that). Each variant runs in
+its own process, so that its peak memory can be measured; the boundary points are found beforehand in another process.
+`attribute_all` also runs without its cheaper layers and without keeping memory, to show what each of them saves. Variants
+alternate, --rounds times, because the machine's speed drifts; the fastest run of each counts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from locality import attribute_all, find_boundary
 from locality.types import Boundary
 
 POINTS = 20
-WITHOUT = {  # what of ours is switched off
+WITHOUT: dict[str, dict[str, Any]] = {  # the optimisations switched off
     "attribute_all": {},
     "attribute_all, torch's layers": {"has_cheaper_layers": lambda parts: False},
     "attribute_all, memory not kept": {"memory_kept": nullcontext},
@@ -40,7 +40,7 @@ WITHOUT = {  # what of ours is switched off
 
 
 def captum_maps(model: torch.nn.Module, images: Tensor, edge: Boundary, batch: int | None) -> None:
-    from captum.attr import IntegratedGradients, Saliency
+    from captum.attr import IntegratedGradients, Saliency  # type: ignore[import-untyped]
 
     saliency, path = Saliency(model), IntegratedGradients(model)
     options: dict[str, Any] = {"n_steps": POINTS, "method": "riemann_trapezoid", "internal_batch_size": batch}
@@ -60,7 +60,7 @@ def run(name: str, batch: int | None, count: int, file: str, queue: multiprocess
     edge = Boundary(**torch.load(file))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     seconds = []
-    for _ in range(2):  # what is loaded or compiled at the first call is nobody's time
+    for _ in range(2):  # the first call includes loading and compiling
         start = time.perf_counter()
         if name in WITHOUT:
             with patch.multiple("locality.model_calls", **WITHOUT[name]) if WITHOUT[name] else nullcontext():
@@ -73,7 +73,7 @@ def run(name: str, batch: int | None, count: int, file: str, queue: multiprocess
 
 
 def measured(count: int, rounds: int, file: str) -> dict[str, dict[str, Any]]:
-    """Seconds and memory of each way; those of every round are printed as they come."""
+    """Seconds and memory of each variant; every round is printed as it finishes."""
     context = multiprocessing.get_context("spawn")
     first = context.Process(target=search, args=(count, file))
     first.start()

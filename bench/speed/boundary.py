@@ -1,11 +1,11 @@
-"""Boundary searches side by side in one run: success, distance, gradients and forwards an image, seconds.
+"""Boundary searches side by side in one run: success, distance, gradients and forwards per image, seconds.
 
     python bench/speed/boundary.py --model tiny_resnet --images 64 [--seed 1] [--paper-images N] [--reference-steps 1000]
         [--searches paper,DDN-100,fast,thorough] [--out FILE.json] [--known FILE.json]
 
-The model is anything that `load_model` takes, on images of its own classes unless --data names others. Ratios are of mean
-distances to those of Foolbox's DDN with --reference-steps, over the images that both searches were given and found.
---known takes the reference from an earlier result of the same model and images, for a look at a changed search.
+The model is anything that `load_model` accepts, with images of its own classes unless --data names others. Ratios compare
+mean distances with those of Foolbox's DDN with --reference-steps, over the images that both searches were given and found.
+--known reuses the reference of an earlier result for the same model and images, to test a changed search.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ from measuring import about
 from torch import Tensor, nn
 
 from locality import find_boundary, load_dataset
-from locality.boundary import SEARCHES
-from locality.boundary.foolbox_attacks import foolbox_search
 from locality.data.defaults import default_data
 from locality.zoo.load import load_model
 
@@ -32,15 +30,15 @@ CLOCK = ("seconds_per_image", "times_faster_than_paper", "times_fewer_gradients"
 
 
 def model_and_images(name: str, data: str | None, count: int, seed: int = 0) -> tuple[nn.Module, Tensor]:
-    """A model and images for it; where the data set has fewer, the rest are mirrored and shifted ones."""
+    """A model and images for it; a smaller data set is extended by mirrored and shifted copies."""
     model = load_model(name)
-    found = load_dataset(data or default_data(model.spec), limit=count, seed=seed, spec=model.spec, max_box_share=None)
-    images = found.batch(range(min(count, len(found)))).images
+    dataset = load_dataset(data or default_data(model.spec), limit=count, seed=seed, spec=model.spec, max_box_share=None)
+    images = dataset.batch(range(min(count, len(dataset)))).images
     copies = [images, images.flip(-1), images.roll(9, -1), images.roll(9, -2)]
     return model, torch.cat(copies)[:count]
 
 
-def measured(model: nn.Module, images: Tensor, search: Any, **options: Any) -> dict[str, Any]:
+def measured(model: nn.Module, images: Tensor, search: str, **options: Any) -> dict[str, Any]:
     """One search on some images."""
     start = time.perf_counter()
     edge = find_boundary(model, images, search=search, **options)
@@ -57,40 +55,40 @@ def measured(model: nn.Module, images: Tensor, search: Any, **options: Any) -> d
     }
 
 
-def searches_asked(given: argparse.Namespace) -> dict[str, tuple[Any, dict[str, Any], int]]:
-    """Name ↦ search, its options, and how many images it gets; the reference first."""
-    found: dict[str, tuple[Any, dict[str, Any], int]] = {}
+def chosen_searches(given: argparse.Namespace) -> dict[str, tuple[str, dict[str, Any], int]]:
+    """Name ↦ search, its options, and its number of images; the reference first."""
+    searches: dict[str, tuple[str, dict[str, Any], int]] = {}
     for name in (f"DDN-{given.reference_steps}", *given.searches.split(",")):
-        few = given.paper_images if name == "paper" and given.paper_images is not None else given.images
+        count = given.paper_images if name == "paper" and given.paper_images is not None else given.images
         if name.startswith("DDN-"):
-            found[name] = foolbox_search("DDNAttack"), {"steps": int(name.removeprefix("DDN-"))}, few
+            searches[name] = "foolbox:DDNAttack", {"steps": int(name.removeprefix("DDN-"))}, count
         else:
-            found[name] = SEARCHES[name], {}, few
-    return found
+            searches[name] = name, {}, count
+    return searches
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="efficientnet_lite0")
-    parser.add_argument("--data", help="images of the model's classes if not given")
+    parser.add_argument("--data", help="default: images of the model's classes")
     parser.add_argument("--images", type=int, default=64)
-    parser.add_argument("--seed", type=int, default=0, help="draws which images of the data set")
-    parser.add_argument("--paper-images", type=int, help="fewer for the paper's search: it takes over a thousand gradients")
-    parser.add_argument("--reference-steps", type=int, default=1000, help="steps of the DDN that ratios refer to")
+    parser.add_argument("--seed", type=int, default=0, help="of the choice of images")
+    parser.add_argument("--paper-images", type=int, help="fewer images for paper, which takes over 1000 gradients each")
+    parser.add_argument("--reference-steps", type=int, default=1000, help="steps of the reference DDN")
     parser.add_argument("--searches", default="DDN-100,fast,thorough,paper")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--known", type=Path, help="an earlier result whose reference is taken over")
+    parser.add_argument("--known", type=Path, help="an earlier result whose reference is reused")
     given = parser.parse_args()
     model, images = model_and_images(given.model, given.data, given.images, given.seed)
-    find_boundary(model, images[:4])  # what is loaded or compiled at the first call is nobody's time
+    find_boundary(model, images[:4])  # the first call includes loading and compiling
     rows: dict[str, dict[str, Any]] = {}
-    for name, (search, options, count) in searches_asked(given).items():
+    for name, (search, options, count) in chosen_searches(given).items():
         known = {} if given.known is None or rows else json.loads(given.known.read_text())["searches"]
-        if name in known:  # not its clock, which is of another run
+        if name in known:  # without its times, which are those of another run
             rows[name] = {key: value for key, value in known[name].items() if key not in CLOCK}
             continue
         rows[name] = measured(model, images[:count], search, **options)
-        print(f"{name}: {rows[name]['seconds_per_image']:.3f} s an image", flush=True)
+        print(f"{name}: {rows[name]['seconds_per_image']:.3f} s per image", flush=True)
     reference = next(iter(rows))
     for row in rows.values():
         both = [(d, r) for d, r in zip(row["distances"], rows[reference]["distances"], strict=False) if d < 1e9 and r < 1e9]

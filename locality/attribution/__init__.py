@@ -1,6 +1,6 @@
 """Which pixels a model relies on: SM, IG, BSM, BIG and more, as pure functions and in Captum's calling convention.
 
-METHODS is a plain dictionary of classes; each is built with a model and asked for maps:
+METHODS is a plain dictionary of classes. A class is constructed with a model; `attribute` returns maps:
 
 >>> import torch
 >>> model, images = torch.nn.Flatten(), torch.tensor([[[[0.8, 0.4]]]])
@@ -15,7 +15,6 @@ BIG [0.2, 0.0]
 
 from __future__ import annotations
 
-import difflib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -40,6 +39,7 @@ from locality.attribution.quantus import explain as explain
 from locality.attribution.saliency import input_x_gradient as input_x_gradient
 from locality.attribution.saliency import saliency_map as saliency_map
 from locality.attribution.smoothgrad import smooth_gradient as smooth_gradient
+from locality.errors import unknown_choice
 from locality.model_calls import Model
 
 METHODS: dict[str, type] = {
@@ -55,7 +55,7 @@ Factory = Callable[..., Any]  # model ↦ something with attribute(inputs, targe
 
 
 class FunctionMethod:
-    """A function (model, images, target) → maps in the form of the other methods."""
+    """A function (model, images, target) → maps with the interface of the other methods."""
 
     def __init__(self, model: Model, function: Callable[..., Tensor], **options: Any) -> None:
         self.model, self.function, self.options = model, function, options
@@ -65,9 +65,9 @@ class FunctionMethod:
 
 
 def method(name: str | type | Callable[..., Any]) -> Factory:
-    """What makes an explainer out of a model: a name in METHODS, `captum:NAME[@layer]`, a class, or a function.
+    """The class behind a name in METHODS or `captum:NAME[@layer]`; constructed with a model, it returns maps.
 
-    A class (or a `functools.partial` of one) is given back as it is; any other callable is taken as a function
+    A class (or a `functools.partial` of one) is returned as it is; any other callable is a function
     (model, images, target) → maps.
 
     >>> method("BIG").__name__
@@ -88,6 +88,4 @@ def method(name: str | type | Callable[..., Any]) -> Factory:
         kind, _, layer = name.removeprefix("captum:").partition("@")
         check_name(kind, layer or None)
         return functools.partial(CaptumMethod, name=kind, layer=layer or None)
-    near = difflib.get_close_matches(name.lower(), [known.lower() for known in METHODS], 1, 0.4)
-    hint = "".join(f": did you mean {known}?" for known in METHODS if near == [known.lower()])
-    raise ValueError(f"`method` must be one of {', '.join(METHODS)} or captum:NAME, got {name!r}{hint}")
+    raise unknown_choice("method", name, METHODS, also="captum:NAME")

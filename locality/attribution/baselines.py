@@ -8,34 +8,34 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from locality.errors import ArgumentError, ArgumentTypeError, unknown_choice
 from locality.model_calls.checks import Bounds
 
 Baseline = str | float | Tensor
 NAMES = ("black", "white", "mean", "blur")
+EXPECTED = f"one of {', '.join(NAMES)}, a number or a tensor"
 # Standard deviation of the blur as a share of the shorter side: 11 pixels at 224, enough to hide an object's shape.
 BLUR_SHARE = 1 / 20
 
 
 def baseline_images(baseline: Baseline, images: Tensor, bounds: Bounds) -> Tensor:
-    """N×C×H×W baselines; "mean" is each image's own mean in each channel, "blur" the image under a wide Gaussian."""
+    """N×C×H×W baselines; "mean" is the mean of each channel of the image, "blur" the image under a wide Gaussian."""
     if isinstance(baseline, str):
         return _named(baseline, images)
     if isinstance(baseline, bool) or not isinstance(baseline, int | float | Tensor):
-        raise TypeError(f"`baseline` must be one of {NAMES}, a number or a tensor, got {type(baseline).__name__}")
+        raise ArgumentTypeError("baseline", EXPECTED, type(baseline).__name__)
     values = torch.as_tensor(baseline).detach().to(images)
     try:
         values = values.broadcast_to(images.shape)
     except RuntimeError:
-        raise ValueError(
-            f"`baseline` must have the shape of the images {tuple(images.shape)} or of one, got {tuple(values.shape)}"
-        ) from None
+        shape = tuple(images.shape)
+        raise ArgumentError("baseline", f"of the images' shape {shape} or of one image's", tuple(values.shape)) from None
     low, high = (float(value) for value in torch.aminmax(values))
     if not (math.isfinite(low) and math.isfinite(high)):
-        raise ValueError("`baseline` must be finite, got nan or inf")
+        raise ArgumentError("baseline", "finite", [low, high])
     if bounds is not None and (low < bounds[0] - 1e-6 or high > bounds[1] + 1e-6):
-        raise ValueError(
-            f"`baseline` must lie in [{bounds[0]:g}, {bounds[1]:g}], got [{low:.3g}, {high:.3g}]: pixels, as images"
-        )
+        extremes = [float(f"{low:.3g}"), float(f"{high:.3g}")]
+        raise ArgumentError("baseline", f"in [{bounds[0]:g}, {bounds[1]:g}], as the images", extremes)
     return values.clone()
 
 
@@ -48,14 +48,14 @@ def _named(name: str, images: Tensor) -> Tensor:
         return images.mean((2, 3), keepdim=True).expand_as(images).clone()
     if name == "blur":
         return blurred(images)
-    raise ValueError(f"`baseline` must be one of {NAMES}, a number or a tensor, got {name!r}")
+    raise unknown_choice("baseline", name, NAMES, also="a number or a tensor")
 
 
 def blurred(images: Tensor) -> Tensor:
-    """The images under a Gaussian of `BLUR_SHARE` of their shorter side, mirrored at the edges."""
+    """The images under a Gaussian of `BLUR_SHARE` of their shorter side, with reflection padding."""
     sigma = max(BLUR_SHARE * min(images.shape[-2:]), 0.5)
     for axis in (2, 3):
-        radius = min(math.ceil(3 * sigma), images.shape[axis] - 1)  # a mirror cannot show more than the image
+        radius = min(math.ceil(3 * sigma), images.shape[axis] - 1)  # reflection padding is limited to the image
         offsets = torch.arange(-radius, radius + 1, device=images.device, dtype=images.dtype)
         weights = torch.exp(-(offsets**2) / (2 * sigma**2))
         weights = weights / weights.sum()

@@ -1,8 +1,8 @@
 """The methods in Captum's calling convention: `BIG(model).attribute(images, target=classes)`.
 
-Thin: each class stores its settings, `attribute` unpacks what Captum users pass and calls the pure function. All are
-`GradientAttribution`s, so Captum's NoiseTunnel and Quantus accept them. Where inputs leave [0, 1] (NoiseTunnel adds noise),
-build the class with `bounds=None`.
+Each class stores its settings; `attribute` unpacks Captum's arguments and calls the pure function. All are subclasses of
+`GradientAttribution`, so that Captum's NoiseTunnel and Quantus accept them. Where inputs leave [0, 1] (NoiseTunnel adds
+noise), construct the class with `bounds=None`.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ from locality.attribution.captum_convention import (
 from locality.attribution.integrated_gradients import integrated_gradients
 from locality.attribution.saliency import input_x_gradient, saliency_map
 from locality.attribution.smoothgrad import smooth_gradient
-from locality.boundary import check_search
+from locality.boundary import SEARCHES
+from locality.boundary.search import resolve_search
 from locality.model_calls import Model, open_model
 from locality.model_calls.checks import UNIT, Bounds, working_copy
 from locality.model_calls.targets import Target
 
 
 class SM(PixelAttribution):
-    """Saliency map, ∂f_y(x)/∂x; `abs=True` gives its absolute value, Captum's default for Saliency.
+    """Saliency map, ∂f_y(x)/∂x; `abs=True` returns its absolute value, Captum's default for Saliency.
 
     >>> import torch
     >>> SM(lambda images: images.flatten(1) * 2).attribute(torch.tensor([[[[0.5, 1.0]]]]), target=0).tolist()
@@ -49,7 +50,7 @@ class SM(PixelAttribution):
     def attribute(
         self, inputs: Inputs, target: Target = None, *, abs: bool = False, additional_forward_args: object = None
     ) -> Inputs:
-        """Maps of the inputs' shape and dtype; `target` is a class or one an image (None: the predicted one)."""
+        """Maps of the inputs' shape and dtype; `target` is one class or one per image (None: the predicted one)."""
         maps = saliency_map(self.forward_func, one_tensor(inputs, additional_forward_args), target, bounds=self.bounds)
         return as_given(maps.abs() if abs else maps, inputs)
 
@@ -68,7 +69,7 @@ class InputXGradient(PixelAttribution):
 
     @captum_method
     def attribute(self, inputs: Inputs, target: Target = None, *, additional_forward_args: object = None) -> Inputs:
-        """Maps of the inputs' shape and dtype; `target` is a class or one an image (None: the predicted one)."""
+        """Maps of the inputs' shape and dtype; `target` is one class or one per image (None: the predicted one)."""
         images = one_tensor(inputs, additional_forward_args)
         return as_given(input_x_gradient(self.forward_func, images, target, bounds=self.bounds), inputs)
 
@@ -98,15 +99,15 @@ class IG(PathAttribution):
         return_convergence_delta: bool = False,
         additional_forward_args: object = None,
     ) -> WithDelta:
-        """Maps of the inputs' shape and dtype; `target` is a class or one an image (None: the predicted one).
+        """Maps of the inputs' shape and dtype; `target` is one class or one per image (None: the predicted one).
 
-        `n_steps` points on the path are weighted by the rule `method` (a name in `integrated.RULES`), of which
-        `internal_batch_size` go through the model at once (None: as many as are fast). `return_convergence_delta=True`
-        gives (maps, delta), delta being the sum of a map − (f_y(x) − f_y(baseline)).
+        `n_steps` points on the path are weighted by the rule `method` (a name in `integrated_gradients.RULES`).
+        `internal_batch_size` of them go through the model at once (None: chosen for speed). `return_convergence_delta=True`
+        returns (maps, delta), where delta is the sum of a map − (f_y(x) − f_y(baseline)).
         """
         images = one_tensor(inputs, additional_forward_args)
         baseline = baselines[0] if isinstance(baselines, tuple) else baselines
-        found = integrated_gradients(
+        path = integrated_gradients(
             self.forward_func,
             images,
             target,
@@ -116,13 +117,13 @@ class IG(PathAttribution):
             bounds=self.bounds,
             chunk=internal_batch_size,
         )
-        return self._result(found, inputs, return_convergence_delta)
+        return self._result(path, inputs, return_convergence_delta)
 
 
 class BSM(PixelAttribution):
     """Boundary saliency map: the gradient at the nearest point across the decision boundary.
 
-    `boundary=` takes points found earlier; otherwise `search` finds them with `options`. `nan` where none was found, unless
+    `boundary=` takes known points; otherwise `search` finds them with `options`. Maps are `nan` where none was found, unless
     `on_missing="last"`.
 
     >>> import torch
@@ -141,7 +142,7 @@ class BSM(PixelAttribution):
         **options: Any,
     ) -> None:
         super().__init__(model, bounds=bounds)
-        check_search(search)
+        resolve_search(search, SEARCHES)  # raises for an unknown name
         self.search, self.on_missing, self.seed, self.options = search, on_missing, seed, options
 
     @captum_method
@@ -153,9 +154,9 @@ class BSM(PixelAttribution):
         boundary: Points | None = None,
         additional_forward_args: object = None,
     ) -> Inputs:
-        """Maps of the inputs' shape and dtype; `target` is a class or one an image (None: the predicted one).
+        """Maps of the inputs' shape and dtype; `target` is one class or one per image (None: the predicted one).
 
-        `boundary` is what `find_boundary` gave for these images, or a tensor of points; None searches for them now.
+        `boundary` is the result of `find_boundary` for these images, or a tensor of points; None searches for them.
         """
         images = one_tensor(inputs, additional_forward_args)
         with open_model(self.forward_func, working_copy(images, self.bounds), bounds=self.bounds) as calls:
@@ -169,7 +170,7 @@ class BSM(PixelAttribution):
 class BIG(PathAttribution):
     """Boundary-based Integrated Gradients: IG from the nearest point across the decision boundary.
 
-    `boundary=` takes points found earlier; otherwise `search` finds them with `options`. `nan` where none was found, unless
+    `boundary=` takes known points; otherwise `search` finds them with `options`. Maps are `nan` where none was found, unless
     `on_missing="last"`.
 
     >>> import torch
@@ -189,7 +190,7 @@ class BIG(PathAttribution):
         **options: Any,
     ) -> None:
         super().__init__(model, multiply_by_inputs=multiply_by_inputs, bounds=bounds)
-        check_search(search)
+        resolve_search(search, SEARCHES)  # raises for an unknown name
         self.search, self.on_missing, self.seed, self.options = search, on_missing, seed, options
 
     @captum_method
@@ -205,9 +206,9 @@ class BIG(PathAttribution):
         return_convergence_delta: bool = False,
         additional_forward_args: object = None,
     ) -> WithDelta:
-        """Maps of the inputs' shape and dtype; `target` is a class or one an image (None: the predicted one).
+        """Maps of the inputs' shape and dtype; `target` is one class or one per image (None: the predicted one).
 
-        `boundary` is what `find_boundary` gave for these images, or a tensor of points; None searches for them now.
+        `boundary` is the result of `find_boundary` for these images, or a tensor of points; None searches for them.
         `n_steps`, `method`, `internal_batch_size` and `return_convergence_delta` are those of IG.
         """
         images = one_tensor(inputs, additional_forward_args)
@@ -216,10 +217,10 @@ class BIG(PathAttribution):
             edge = boundary_for(
                 calls, images, boundary, self.search, self.seed, self.bounds, self.on_missing, **self.options
             )
-            found = boundary_integrated_gradients(
+            path = boundary_integrated_gradients(
                 calls, images, edge, target, n_steps, method, on_missing=self.on_missing, bounds=self.bounds
             )
-        return self._result(found, inputs, return_convergence_delta)
+        return self._result(path, inputs, return_convergence_delta)
 
 
 class SmoothGrad(PixelAttribution):
@@ -245,9 +246,9 @@ class SmoothGrad(PixelAttribution):
         internal_batch_size: int | None = None,
         additional_forward_args: object = None,
     ) -> Inputs:
-        """Maps of the inputs' shape and dtype; `target` is a class or one an image (None: the predicted one).
+        """Maps of the inputs' shape and dtype; `target` is one class or one per image (None: the predicted one).
 
-        `internal_batch_size` noisy images go through the model at once (None: as many as are fast).
+        `internal_batch_size` noisy images go through the model at once (None: chosen for speed).
         """
         images = one_tensor(inputs, additional_forward_args)
         options: dict[str, Any] = {"seed": self.seed, "bounds": self.bounds, "chunk": internal_batch_size}
@@ -284,9 +285,9 @@ class AGI(PixelAttribution):
         internal_batch_size: int | None = None,
         additional_forward_args: object = None,
     ) -> Inputs:
-        """Maps of the inputs' shape and dtype; `target` is a class or one an image (None: the predicted one).
+        """Maps of the inputs' shape and dtype; `target` is one class or one per image (None: the predicted one).
 
-        `internal_batch_size` attacks go through the model at once (None: as many as are fast).
+        `internal_batch_size` attacks go through the model at once (None: chosen for speed).
         """
         images = one_tensor(inputs, additional_forward_args)
         options: dict[str, Any] = {"seed": self.seed, "bounds": self.bounds, "chunk": internal_batch_size}

@@ -1,4 +1,4 @@
-"""What our classes share with Captum's: the decorator, the forms of inputs and results, the base classes."""
+"""Captum's calling convention: the decorator, the forms of inputs and results, the base classes."""
 
 from __future__ import annotations
 
@@ -10,40 +10,35 @@ from captum.attr import GradientAttribution  # type: ignore[import-untyped]
 from captum.log import log_usage  # type: ignore[import-untyped]
 from torch import Tensor
 
+from locality.errors import ArgumentError
 from locality.model_calls import Model
 from locality.model_calls.checks import UNIT, Bounds
 from locality.types import PathMaps
 
-Inputs = Tensor | tuple[Tensor]  # given back in the same form
+Inputs = Tensor | tuple[Tensor]  # maps come back in the same form
 WithDelta = Inputs | tuple[Inputs, Tensor]
 Method = TypeVar("Method", bound=Callable[..., Any])
-# Our arguments as Captum calls them: an error names what the caller typed.
-CAPTUMS_WORDS = {
-    "`points`": "`n_steps`",
-    "`rule`": "`method`",
-    "`baseline`": "`baselines`",
-    "`chunk`": "`internal_batch_size`",
-}
+# Captum's names of our arguments: an error names what the caller typed.
+CAPTUM_NAMES = {"points": "n_steps", "rule": "method", "baseline": "baselines", "chunk": "internal_batch_size"}
 
 
 def captum_method(function: Method) -> Method:
-    """Captum's decorator, typed; NoiseTunnel calls the `__wrapped__` that it leaves."""
+    """Captum's decorator, typed, with errors that use Captum's names; NoiseTunnel calls the `__wrapped__` that it sets."""
 
     @functools.wraps(function)
-    def in_captums_words(*args: Any, **kwargs: Any) -> Any:
+    def with_captum_names(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
-        except (TypeError, ValueError) as error:
-            ours, must, rest = str(error).partition(" must ")
-            if must and ours in CAPTUMS_WORDS:
-                error.args = (CAPTUMS_WORDS[ours] + must + rest,)
-            raise
+        except ArgumentError as error:
+            if error.argument not in CAPTUM_NAMES:
+                raise
+            raise error.renamed(CAPTUM_NAMES[error.argument]).with_traceback(error.__traceback__) from None
 
-    return cast(Method, log_usage()(in_captums_words))
+    return cast(Method, log_usage()(with_captum_names))
 
 
 class PixelAttribution(GradientAttribution):  # type: ignore[misc]
-    """What all methods share: a model on pixels and one tensor of images."""
+    """Base of all methods: a model on pixels and one tensor of images."""
 
     def __init__(self, model: Model, *, bounds: Bounds = UNIT) -> None:
         GradientAttribution.__init__(self, model)
@@ -51,14 +46,13 @@ class PixelAttribution(GradientAttribution):  # type: ignore[misc]
 
 
 def one_tensor(inputs: Inputs, additional_forward_args: object = None) -> Tensor:
-    """The images in `inputs`, a tensor or a tuple of one, without what the caller attached to them."""
+    """The images in `inputs`, a tensor or a tuple of one tensor."""
     if additional_forward_args is not None:
-        raise ValueError(
-            "`additional_forward_args` must be None: locality's models take images alone, wrap yours to fix the rest"
-        )
+        hint = "locality's models take images alone, wrap yours to fix the other arguments"
+        raise ArgumentError("additional_forward_args", "None", additional_forward_args, hint)
     if isinstance(inputs, tuple):
         if len(inputs) != 1:
-            raise ValueError(f"`inputs` must be one tensor of images, got a tuple of {len(inputs)}")
+            raise ArgumentError("inputs", "one tensor of images", f"{len(inputs)} tensors")
         return inputs[0]
     return inputs
 
@@ -70,7 +64,7 @@ def as_given(maps: Tensor, inputs: Inputs) -> Inputs:
 
 
 class PathAttribution(PixelAttribution):
-    """What IG and BIG share: `multiply_by_inputs=False` gives the integral part alone."""
+    """Base of IG and BIG: `multiply_by_inputs=False` returns the integral part alone."""
 
     def __init__(self, model: Model, *, multiply_by_inputs: bool = True, bounds: Bounds = UNIT) -> None:
         super().__init__(model, bounds=bounds)
@@ -83,6 +77,6 @@ class PathAttribution(PixelAttribution):
     def has_convergence_delta(self) -> bool:
         return True
 
-    def _result(self, found: PathMaps, inputs: Inputs, return_convergence_delta: bool) -> WithDelta:
-        maps = as_given(found.maps if self._multiply_by_inputs else found.integral, inputs)
-        return (maps, found.delta) if return_convergence_delta else maps
+    def _result(self, path: PathMaps, inputs: Inputs, return_convergence_delta: bool) -> WithDelta:
+        maps = as_given(path.maps if self._multiply_by_inputs else path.integral, inputs)
+        return (maps, path.delta) if return_convergence_delta else maps

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-import difflib
+import importlib.util
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,31 +16,34 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from locality.attribution.captum_convention import Inputs, as_given, one_tensor
+from locality.attribution.class_gradient import class_gradient
+from locality.errors import ArgumentError, did_you_mean
 from locality.model_calls import Model, model_dtype, open_model
 from locality.model_calls.checks import UNIT, Bounds, working_copy
 from locality.model_calls.randomness import image_seeds, own_randomness
-from locality.model_calls.targets import Target, class_indices, evaluation
+from locality.model_calls.targets import Target, class_indices
 
 Arguments = Callable[[Tensor], dict[str, Any]]  # images ↦ keyword arguments of `attribute`
 
 
 @dataclass(frozen=True)
 class Defaults:
-    """How a Captum class is called: arguments for images at hand, whether it hooks modules, whether it draws at random."""
+    """How a Captum class is called."""
 
     arguments: Arguments = lambda images: {}
-    hooks: bool = False  # needs an nn.Module, changes it while it runs
-    random: bool = False  # one image at a time, seeded by its pixels
+    hooks: bool = False  # needs an nn.Module, and changes it while it runs
+    random: bool = False  # runs one image at a time, seeded by its pixels
+    fits: bool = False  # fits a linear model with scikit-learn
 
 
 def patches(images: Tensor) -> Tensor:
-    """1×1×H×W numbers of an 8×8 grid, the features that perturbation methods switch off."""
+    """1×1×H×W indices of an 8×8 grid: the features that perturbation methods remove."""
     rows, columns = (torch.arange(side, device=images.device) * 8 // side for side in images.shape[-2:])
     return (rows[:, None] * 8 + columns).view(1, 1, *images.shape[-2:])
 
 
 def windows(images: Tensor) -> dict[str, Any]:
-    """A window of an eighth of the image, over all channels, moved by half its size."""
+    """A window of an eighth of the image over all channels, moved by half its size."""
     channels, height, width = images.shape[1:]
     window = (channels, max(1, height // 8), max(1, width // 8))
     return {
@@ -71,6 +74,7 @@ DEFAULTS: dict[str, Defaults] = {
     "KernelShap": Defaults(
         lambda images: {"feature_mask": patches(images), "baselines": 0.0, "n_samples": 200, "perturbations_per_eval": 8},
         random=True,
+        fits=True,
     ),
     "ShapleyValueSampling": Defaults(
         lambda images: {"feature_mask": patches(images), "baselines": 0.0, "n_samples": 5, "perturbations_per_eval": 8},
@@ -79,12 +83,13 @@ DEFAULTS: dict[str, Defaults] = {
     "Lime": Defaults(
         lambda images: {"feature_mask": patches(images), "baselines": 0.0, "n_samples": 200, "perturbations_per_eval": 8},
         random=True,
+        fits=True,
     ),
 }
-# In eval mode they hand values on unchanged, so relevance passes through them by itself, as through `torch.flatten`.
+# In eval mode they return their input unchanged, so that relevance passes through them, as through `torch.flatten`.
 PASSED_THROUGH = (nn.Flatten, nn.Unflatten, nn.Identity, nn.modules.dropout._DropoutNd)
 LAYERED = ("Layer", "GuidedGradCam", "InternalInfluence")
-# They explain something else than a class logit of an image, or need another method inside.
+# They do not explain a class logit of an image, or need another method inside.
 UNFIT = (
     "Neuron",
     "LLM",
@@ -96,7 +101,7 @@ UNFIT = (
     "LayerFeature",
     "LayerAct",
 )
-# What Captum says while it does what it was asked to.
+# Captum's warnings about its normal operation; they have no class of their own.
 KNOWN_WARNINGS = (
     "Setting forward, backward hooks and attributes on non-linear",
     "Setting backward hooks on ReLU activations",
@@ -106,7 +111,7 @@ KNOWN_WARNINGS = (
 
 
 def captum_names() -> list[str]:
-    """The classes of `captum.attr` that can be asked for."""
+    """The classes of `captum.attr` that explain images."""
     return [
         name
         for name in captum.attr.__all__
@@ -118,10 +123,10 @@ def captum_names() -> list[str]:
 
 
 class CaptumMethod:
-    """A Captum class behind our promises: pixels checked, eval mode, predicted class, randomness by image, signed maps.
+    """A Captum class with our guarantees: pixels checked, eval mode, predicted class, randomness per image, signed maps.
 
     Captum hooks modules and leaves attributes on them, so it works on a copy of the model.
-    A layer's map is summed over its channels, enlarged to the image and shared equally among the image's channels.
+    A layer's map is summed over its channels, upsampled to the image and divided equally among the image's channels.
 
     >>> import torch
     >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 3))
@@ -140,13 +145,15 @@ class CaptumMethod:
             raise TypeError(f"`model` must be an nn.Module for captum:{name}, got {type(model).__name__}: it hooks modules")
         if layer is not None and isinstance(model, nn.Module):
             submodule(model, layer)
+        if self.defaults.fits and importlib.util.find_spec("sklearn") is None:
+            raise ImportError(f"captum:{name} needs scikit-learn, which is not installed: pip install scikit-learn")
 
     def attribute(self, inputs: Inputs, target: Target = None, **overrides: Any) -> Inputs:
         """Maps of the images' shape, signed; `overrides` go to Captum's `attribute`."""
         images = one_tensor(inputs, overrides.pop("additional_forward_args", None))
         pixels = working_copy(images, self.bounds)
         with open_model(self.model, pixels, None, self.bounds) as calls:
-            chosen = evaluation(calls, pixels, class_indices(target, pixels), gradient=False).target
+            chosen = class_gradient(calls, pixels, class_indices(target, pixels), with_gradient=False).target
             size = 1 if self.defaults.random else calls.chunk
             dtype = model_dtype(self.model, pixels)
             explainer = self._explainer()
@@ -165,7 +172,7 @@ class CaptumMethod:
         if isinstance(model, nn.Module):
             model = copy.deepcopy(model)
             for part in model.modules():
-                if getattr(part, "inplace", False) is True:  # would overwrite what Captum's hooks look at
+                if getattr(part, "inplace", False) is True:  # would overwrite what Captum's hooks read
                     part.inplace = False  # type: ignore[assignment]
         kind = getattr(captum.attr, self.name)
         if self.layer is None:
@@ -179,47 +186,45 @@ class CaptumMethod:
 
     def _maps(self, explainer: Any, images: Tensor, target: Tensor, arguments: dict[str, Any]) -> Tensor:
         try:
-            found = explainer.attribute(images, target=target, **arguments)
+            maps = explainer.attribute(images, target=target, **arguments)
         except (AssertionError, AttributeError, RuntimeError, TypeError, ValueError) as error:
-            if "sklearn" in str(error):  # KernelShap and Lime fit a linear model with it
-                raise RuntimeError(f"captum:{self.name} needs scikit-learn: run pip install scikit-learn") from error
             raise RuntimeError(f"captum:{self.name} cannot explain this model, Captum says: {error}") from error
-        if isinstance(found, tuple):
-            found = found[0]
-        return self._image_shaped(found.detach(), images)
+        if isinstance(maps, tuple):
+            maps = maps[0]
+        return self._image_shaped(maps.detach(), images)
 
-    def _image_shaped(self, found: Tensor, images: Tensor) -> Tensor:
-        if found.shape == images.shape:
-            return found
-        if found.dim() != 4 or len(found) != len(images):
+    def _image_shaped(self, maps: Tensor, images: Tensor) -> Tensor:
+        if maps.shape == images.shape:
+            return maps
+        if maps.dim() != 4 or len(maps) != len(images):
             raise ValueError(
-                f"`{self.name}@{self.layer}` must give N×channels×height×width maps, got shape {tuple(found.shape)}: name a "
-                "layer whose output is a picture (tokens of a transformer are not)"
+                f"`{self.name}@{self.layer}` must return N×channels×height×width maps, got shape {tuple(maps.shape)}: name "
+                "a layer with spatial output (tokens of a transformer have none)"
             )
-        plane = found.sum(1, keepdim=True)
+        plane = maps.sum(1, keepdim=True)
         plane = functional.interpolate(plane, images.shape[-2:], mode="bilinear", align_corners=False)
         return (plane / images.shape[1]).expand_as(images).to(images.dtype).clone()
 
 
 def let_relevance_pass(explainer: Any) -> None:
-    """Make LRP leave the layers alone that hand values on.
+    """Make LRP ignore the layers that return their input unchanged.
 
-    It refuses those it has no rule for, and a rule would not do: Identity gives back the very tensor it was given, on which
-    Captum's hooks for its input and its output then meet, and behind a ReLU the map comes out wrong.
+    LRP rejects layers without a rule, and a rule would be wrong: Identity returns its input tensor itself, so Captum's hooks
+    for input and output are on one tensor, and behind a ReLU the map is wrong.
     """
-    find = explainer._get_layers
+    get_layers = explainer._get_layers
 
-    def find_others(model: nn.Module) -> None:
-        find(model)
+    def get_other_layers(model: nn.Module) -> None:
+        get_layers(model)
         explainer.layers = [
             layer for layer in explainer.layers if hasattr(layer, "rule") or not isinstance(layer, PASSED_THROUGH)
         ]
 
-    explainer._get_layers = find_others
+    explainer._get_layers = get_other_layers
 
 
 def in_dtype(value: Any, dtype: torch.dtype) -> Any:
-    """An argument for Captum in the model's dtype, where it is a tensor of numbers with digits."""
+    """An argument for Captum in the model's dtype, if it is a floating-point tensor."""
     return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
 
 
@@ -227,27 +232,26 @@ def check_name(name: str, layer: str | None) -> None:
     """Raise unless Captum has the class and it gets a layer exactly where it needs one."""
     known = captum_names()
     if name not in known:
-        near = difflib.get_close_matches(name, known, 1, 0.4)
-        hint = f": did you mean captum:{near[0]}?" if near else f": one of {', '.join(known)}"
-        raise ValueError(f"`captum:{name}` must name a Captum class that explains images{hint}")
+        hint = did_you_mean(name, known) or f"there are {', '.join(known)}"
+        raise ArgumentError("method", "captum:NAME of a Captum class that explains images", f"captum:{name}", hint)
     if name.startswith(LAYERED) and not layer:
-        raise ValueError(f"`captum:{name}` must name a layer, such as captum:{name}@layer4")
+        raise ArgumentError("method", f"a name with a layer, such as captum:{name}@layer4", f"captum:{name}")
     if not name.startswith(LAYERED) and layer is not None:
-        raise ValueError(f"`captum:{name}@{layer}` must not name a layer: {name} explains pixels, leave @{layer} out")
+        raise ArgumentError("method", f"captum:{name} without a layer", f"captum:{name}@{layer}", f"{name} explains pixels")
 
 
 def submodule(model: nn.Module, name: str) -> nn.Module:
-    """The part of the model with this name."""
+    """The module of the model with this name."""
     parts: dict[str, nn.Module] = dict(model.named_modules())
     if name not in parts or not name:
-        near = difflib.get_close_matches(name, parts, 3, 0.3) or list(parts)[1:4]
-        raise ValueError(f"`@{name}` must name a module of the model, nearest are {', '.join(near)}")
+        hint = did_you_mean(name, parts, 0.3) or f"there are {', '.join(list(parts)[1:4])}, …"
+        raise ArgumentError("layer", "the name of a module of the model", name, hint)
     return parts[name]
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without the warnings by which Captum announces its hooks."""
+    """Suppress the warnings about Captum's normal operation."""
     with warnings.catch_warnings():
         for text in KNOWN_WARNINGS:
             warnings.filterwarnings("ignore", message=text)

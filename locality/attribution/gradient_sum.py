@@ -1,4 +1,4 @@
-"""A weighted sum of gradients at several points an image, in memory that does not grow with their number."""
+"""A weighted sum of gradients at several points per image, in memory that does not grow with their number."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from torch import Tensor
 
 from locality.model_calls import Calls
 from locality.model_calls.targets import class_logit
+from locality.perturbation import per_image
 
-Places = Callable[[Tensor, Tensor], Tensor]  # image numbers, sample numbers ↦ points
+PointsOf = Callable[[Tensor, Tensor], Tensor]  # image indices, sample indices ↦ points
 
 
-def gradient_sum(calls: Calls, images: Tensor, target: Tensor, weights: Tensor, places: Places) -> Tensor:
-    """N×C×H×W: Σ_j w_j ∂f_y at the point `places(i, j)` of image i.
+def gradient_sum(calls: Calls, images: Tensor, target: Tensor, weights: Tensor, points_of: PointsOf) -> Tensor:
+    """N×C×H×W: Σ_j w_j ∂f_y at the point `points_of(i, j)` of image i.
 
-    All (image, sample) pairs stand in one row, image by image, and go through the model as many at a time as fit; the
-    samples of an image are therefore asked for in order, whatever the batch.
+    All (image, sample) pairs form one sequence, image by image, and pass through the model in chunks. The samples of an
+    image are therefore requested in order, whatever the batch.
     """
     total = torch.zeros_like(images)
     weights = weights.to(images)
@@ -25,7 +26,7 @@ def gradient_sum(calls: Calls, images: Tensor, target: Tensor, weights: Tensor, 
     while start < len(images) * samples:
         pairs = torch.arange(start, min(start + calls.chunk, len(images) * samples), device=images.device)
         image, sample = pairs // samples, pairs % samples
-        _, gradient = calls.gradient(places(image, sample), class_logit, target[image])
-        total.index_add_(0, image, gradient * weights[sample].view(-1, 1, 1, 1))
+        _, gradient = calls.gradient(points_of(image, sample), class_logit, target[image])
+        total.index_add_(0, image, gradient * per_image(weights[sample]))
         start += len(pairs)
     return total

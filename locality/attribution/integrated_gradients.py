@@ -9,41 +9,44 @@ import torch
 from torch import Tensor
 
 from locality.attribution.baselines import Baseline, baseline_images
+from locality.attribution.class_gradient import ClassGradient, class_gradient, warn_of_zero_maps
 from locality.attribution.gradient_sum import gradient_sum
+from locality.errors import ArgumentError, unknown_choice
 from locality.model_calls import Calls, Model, open_model
 from locality.model_calls.checks import UNIT, Bounds, working_copy
-from locality.model_calls.targets import Evaluation, Target, class_indices, evaluation, warn_of_zeros
+from locality.model_calls.targets import Target, class_indices
+from locality.perturbation import per_image
 from locality.types import PathMaps
 
-Points = tuple[Tensor, Tensor]  # where on the path, from 0 (baseline) to 1 (image), and with which weight
+Quadrature = tuple[Tensor, Tensor]  # positions on the path, from 0 (baseline) to 1 (image), and their weights
 
 
-def trapezoid(points: int) -> Points:
-    """Both ends and equal steps; the ends count half. The weights sum to 1 (Captum's to (n − 1)/n)."""
+def trapezoid(points: int) -> Quadrature:
+    """Equal steps including both ends, which have half the weight. The weights sum to 1 (Captum's to (n − 1)/n)."""
     if points < 2:
-        raise ValueError(f"`points` must be at least 2 for the trapezoid rule, got {points}: it uses both ends of the path")
+        raise ArgumentError("points", "at least 2 for the trapezoid rule", points, "it uses both ends of the path")
     weights = torch.full((points,), 1 / (points - 1), dtype=torch.float64)
     weights[[0, -1]] /= 2
     return torch.linspace(0, 1, points, dtype=torch.float64), weights
 
 
-def gausslegendre(points: int) -> Points:
-    """Gauss-Legendre nodes and weights, moved from [−1, 1] to [0, 1]; the ends are not among them."""
+def gausslegendre(points: int) -> Quadrature:
+    """Gauss-Legendre nodes and weights, mapped from [−1, 1] to [0, 1]; the ends are not among them."""
     nodes, weights = np.polynomial.legendre.leggauss(points)
     return torch.from_numpy((nodes + 1) / 2), torch.from_numpy(weights / 2)
 
 
-def riemann(shift: float) -> Callable[[int], Points]:
+def riemann(shift: float) -> Callable[[int], Quadrature]:
     """Equal weights at (j + shift)/n."""
 
-    def rule(points: int) -> Points:
-        places = (torch.arange(points, dtype=torch.float64) + shift) / points
-        return places, torch.full((points,), 1 / points, dtype=torch.float64)
+    def rule(points: int) -> Quadrature:
+        positions = (torch.arange(points, dtype=torch.float64) + shift) / points
+        return positions, torch.full((points,), 1 / points, dtype=torch.float64)
 
     return rule
 
 
-RULES: dict[str, Callable[[int], Points]] = {
+RULES: dict[str, Callable[[int], Quadrature]] = {
     "trapezoid": trapezoid,
     "riemann_trapezoid": trapezoid,  # Captum's name; equals Captum's × n/(n − 1)
     "gausslegendre": gausslegendre,
@@ -53,35 +56,35 @@ RULES: dict[str, Callable[[int], Points]] = {
 }
 
 
-def path_points(rule: str, points: int) -> Points:
-    """Places and weights of the rule, which sum to 1."""
+def quadrature(rule: str, points: int) -> Quadrature:
+    """Positions on the path and their weights, which sum to 1."""
     if rule not in RULES:
-        raise ValueError(f"`rule` must be one of {', '.join(RULES)}, got {rule!r}")
+        raise unknown_choice("rule", rule, RULES)
     if isinstance(points, bool) or not isinstance(points, int) or points < 1:
-        raise ValueError(f"`points` must be a whole number of points on the path, got {points!r}")
+        raise ArgumentError("points", "a whole number of points on the path", points)
     return RULES[rule](points)
 
 
-def uses_end(path: Points, place: float) -> bool:
-    """Whether the rule asks for the gradient at this end of the path."""
-    return bool((path[0] == place).any())
+def uses_end(path: Quadrature, end: float) -> bool:
+    """Whether the rule needs the gradient at this end of the path, 0 or 1."""
+    return bool((path[0] == end).any())
 
 
 def integrate(
-    calls: Calls, images: Tensor, baselines: Tensor, at_baseline: Evaluation, at_image: Evaluation, path: Points
+    calls: Calls, images: Tensor, baselines: Tensor, at_baseline: ClassGradient, at_image: ClassGradient, path: Quadrature
 ) -> PathMaps:
-    """(x − b) ⊙ Σ_j w_j ∂f_y(b + t_j(x − b)), given what is known at the two ends."""
-    places, weights = path
+    """(x − b) ⊙ Σ_j w_j ∂f_y(b + t_j(x − b)), given the gradients at the two ends."""
+    positions, weights = path
     offset = images - baselines
-    inner = (places > 0) & (places < 1)
-    steps = places[inner].to(images).view(-1, 1, 1, 1)
+    inner = (positions > 0) & (positions < 1)
+    steps = per_image(positions[inner].to(images))
     integral = gradient_sum(
         calls, images, at_image.target, weights[inner], lambda image, j: baselines[image] + steps[j] * offset[image]
     )
-    for place, end in ((0.0, at_baseline), (1.0, at_image)):
-        if uses_end(path, place):
-            assert end.gradient is not None
-            integral += float(weights[places == place].sum()) * end.gradient
+    for end, known in ((0.0, at_baseline), (1.0, at_image)):
+        if uses_end(path, end):
+            assert known.gradient is not None
+            integral += float(weights[positions == end].sum()) * known.gradient
     maps = offset * integral
     return PathMaps(maps, integral, maps.flatten(1).sum(1) - (at_image.logit - at_baseline.logit))
 
@@ -99,21 +102,20 @@ def integrated_gradients(
 ) -> PathMaps:
     """IG = (x − b) ⊙ ∫₀¹ ∂f_y(b + t(x − b)) dt (Sundararajan et al. 2017); `gap` is |ΣIG − (f_y(x) − f_y(b))|.
 
-    The ends' logits come with their gradients, so the gap costs nothing with the trapezoid rule and one or two forward
-    passes with rules that leave an end out.
+    The logits at the ends come with the gradients there, so the gap is free with the trapezoid rule and costs one or two
+    forward passes with rules that do not use both ends.
 
     >>> import torch
     >>> squares = lambda images: images.flatten(1) ** 2
-    >>> found = integrated_gradients(squares, torch.tensor([[[[0.5, 1.0]]]]), target=1)
-    >>> found.maps.flatten().tolist()  # x², all of it
+    >>> integrated_gradients(squares, torch.tensor([[[[0.5, 1.0]]]]), target=1).maps.flatten().tolist()  # all of x²
     [0.0, 1.0]
     """
-    path = path_points(rule, points)
+    path = quadrature(rule, points)
     pixels = working_copy(images, bounds)
     with open_model(model, pixels, chunk, bounds) as calls:
         baselines = baseline_images(baseline, pixels, bounds)
-        at_image = evaluation(calls, pixels, class_indices(target, pixels), uses_end(path, 1.0))
-        at_baseline = evaluation(calls, baselines, at_image.target, uses_end(path, 0.0))
-        found = integrate(calls, pixels, baselines, at_baseline, at_image, path)
-        warn_of_zeros(calls, found.integral, "the mean gradient of Integrated Gradients")
-        return found
+        at_image = class_gradient(calls, pixels, class_indices(target, pixels), uses_end(path, 1.0))
+        at_baseline = class_gradient(calls, baselines, at_image.target, uses_end(path, 0.0))
+        path_maps = integrate(calls, pixels, baselines, at_baseline, at_image, path)
+        warn_of_zero_maps(calls, path_maps.integral, "the mean gradient of Integrated Gradients")
+        return path_maps

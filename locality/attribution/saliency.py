@@ -1,12 +1,13 @@
-"""Gradients at the image itself: the saliency map and input × gradient."""
+"""Gradients at the image: the saliency map and input × gradient."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
+from locality.attribution.class_gradient import class_gradient, warn_of_zero_maps
 from locality.model_calls import Calls, Model, open_model
 from locality.model_calls.checks import UNIT, Bounds, working_copy
-from locality.model_calls.targets import Target, class_indices, evaluation, warn_of_zeros
+from locality.model_calls.targets import Target, class_indices
 
 
 def saliency_map(
@@ -22,9 +23,9 @@ def saliency_map(
     """
     pixels = working_copy(images, bounds)
     with open_model(model, pixels, chunk, bounds) as calls:
-        gradient = evaluation(calls, pixels, class_indices(target, pixels)).gradient
+        gradient = class_gradient(calls, pixels, class_indices(target, pixels)).gradient
         assert gradient is not None
-        warn_of_zeros(calls, gradient, "the saliency map")
+        warn_of_zero_maps(calls, gradient, "the saliency map")
         return gradient
 
 

@@ -1,12 +1,12 @@
 """Corners: nearest points where two facets of the boundary meet.
 
-The piece across a ReLU network's boundary may be wedge-shaped, and the nearest point its tip. One tangent knows one facet
-only: steps that follow it fall on the one and on the other in turn and end a few percent too far out. So a step here takes
-the shortest offset that satisfies the tangent at hand and, of those met just before, the one that it would violate most.
+The region across a ReLU network's boundary may be a wedge, and its tip the nearest point. One tangent describes one facet
+only: steps that follow it alternate between the facets and end a few percent too far out. So a step here takes the shortest
+offset that satisfies the current tangent and, of the previous ones, the one it would violate most.
 
-An older tangent counts only as long as it does not lie above the margin at the current point. A wedge is where the margin is
-convex, and the tangents of a convex function never do; where the margin bends the other way, an older tangent would forbid
-points that are across.
+A previous tangent counts only while it does not lie above the margin at the current point. In a wedge the margin is convex,
+and tangents of a convex function never lie above it; where the margin is concave, a previous tangent would exclude points
+that are across.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from locality.model_calls import Calls, Limits
 from locality.perturbation import length, margin, per_image
 from locality.types import Norm
 
-KEPT = 3  # older tangents, each as large as the images
-BEYOND = 1e-3  # of the margin at the image: how far beyond the boundary steps aim, so that they come to lie across
-CONVEX = 1e-4  # of the margin at the image: what counts as not above
-SOLVED = 0.999  # cosine between the offset and the tangent's: a nearest point of a smooth piece, no corner
-LEAP = 1.5  # of the first length: farther away the tangents say nothing
-FLAT = 1e-20  # of a gradient's length: it says nothing
-ROUNDS = 12
+MAX_PREVIOUS = 3  # tangents kept, each as large as the images
+OVERSHOOT = 1e-3  # of the margin at the image: how far beyond the boundary steps aim
+CONVEXITY_TOLERANCE = 1e-4  # of the margin at the image: what counts as not above
+STOP_COSINE = 0.999  # between the offset and the tangent's: the nearest point of a smooth facet, no corner
+LENGTH_LIMIT = 1.5  # of the first length: tangents farther away are useless
+MIN_STEEPNESS = 1e-20  # of a gradient: a smaller one has no direction
+REGULA_FALSI_STEPS = 12
 
 
 class Tangent(NamedTuple):
@@ -51,14 +51,14 @@ class Tangent(NamedTuple):
 
 
 def corner_search(calls: Calls, images: Tensor, labels: Tensor, points: Tensor, norm: Norm, steps: int = 8) -> Tensor:
-    """Candidates from `points` on the boundary: the nearest across that `steps` gradients met, else the points given.
+    """Candidates from `points` on the boundary: the nearest point across within `steps` gradients, else the given point.
 
-    Images whose points are nearest on a smooth piece take one gradient.
+    Images whose points are the nearest of a smooth facet take one gradient.
     """
-    found = points.clone()
+    nearest = points.clone()
     active = torch.arange(len(images), device=images.device)
-    offset, older = points - images, list[Tangent]()
-    limit = LEAP * length(offset, norm)
+    offset, previous = points - images, list[Tangent]()
+    limit = LENGTH_LIMIT * length(offset, norm)
     shortest = length(offset, norm)
     scale = margin(calls.logits(images), labels).clamp_min(1e-6)
     for step in range(steps):
@@ -67,53 +67,54 @@ def corner_search(calls: Calls, images: Tensor, labels: Tensor, points: Tensor, 
         distance = length(offset, norm)
         better = (value < 0) & (distance < shortest[active])
         shortest[active] = torch.where(better, distance, shortest[active])
-        found[active] = torch.where(per_image(better), images[active] + offset, found[active])
-        here = Tangent(value - (gradient * offset).flatten(1).sum(1), gradient)
-        wanted = _step(images[active], offset, value, here, older, scale[active], norm, calls.limits)
-        older = [*older[-KEPT + 1 :], here]
+        nearest[active] = torch.where(per_image(better), images[active] + offset, nearest[active])
+        current = Tangent(value - (gradient * offset).flatten(1).sum(1), gradient)
+        target = _step(images[active], offset, value, current, previous, scale[active], norm, calls.limits)
+        previous = [*previous[-MAX_PREVIOUS + 1 :], current]
         if step == 0:
-            rough = torch.nn.functional.cosine_similarity(offset.flatten(1), wanted.flatten(1)) < SOLVED
-            active, wanted, older = active[rough], wanted[rough], [here.rows(rough)]
+            corner = torch.nn.functional.cosine_similarity(offset.flatten(1), target.flatten(1)) < STOP_COSINE
+            active, target, previous = active[corner], target[corner], [current.rows(corner)]
             if len(active) == 0:
                 break
-        near = length(wanted, norm) < limit[active]
-        offset = torch.where(per_image(near), wanted, found[active] - images[active])
-    return found
+        short = length(target, norm) < limit[active]
+        offset = torch.where(per_image(short), target, nearest[active] - images[active])
+    return nearest
 
 
 def _step(
     images: Tensor,
     offset: Tensor,
     value: Tensor,
-    here: Tangent,
-    older: list[Tangent],
+    current: Tangent,
+    previous: list[Tangent],
     scale: Tensor,
     norm: Norm,
     limits: Limits,
 ) -> Tensor:
-    """The shortest offset that satisfies the tangent here and the older one it would violate most."""
-    aim = BEYOND * scale
-    wanted = tangent_point(images, offset, value + aim, here.gradient, norm, limits)
-    most, worst = torch.zeros_like(value), here
-    for tangent in older:
-        violated = tangent.shifted(aim).at(wanted) / tangent.steepness()
-        counts = (tangent.at(offset) <= value + CONVEX * scale) & (violated > most) & (tangent.steepness() > FLAT)
-        most = torch.where(counts, violated, most)
+    """The shortest offset that satisfies the current tangent and the previous one it would violate most."""
+    overshoot = OVERSHOOT * scale
+    target = tangent_point(images, offset, value + overshoot, current.gradient, norm, limits)
+    largest, worst = torch.zeros_like(value), current
+    for tangent in previous:
+        violation = tangent.shifted(overshoot).at(target) / tangent.steepness()
+        convex = tangent.at(offset) <= value + CONVEXITY_TOLERANCE * scale
+        counts = convex & (violation > largest) & (tangent.steepness() > MIN_STEEPNESS)
+        largest = torch.where(counts, violation, largest)
         worst = Tangent(
             torch.where(counts, tangent.value, worst.value), torch.where(per_image(counts), tangent.gradient, worst.gradient)
         )
-    chosen = torch.nonzero((most > 0) & (here.steepness() > FLAT))[:, 0]
+    chosen = torch.nonzero((largest > 0) & (current.steepness() > MIN_STEEPNESS))[:, 0]
     if len(chosen):
-        first, second = here.shifted(aim).rows(chosen), worst.shifted(aim).rows(chosen)
-        wanted[chosen] = both_tangents(images[chosen], first, second, norm, limits)
-    return wanted
+        first, second = current.shifted(overshoot).rows(chosen), worst.shifted(overshoot).rows(chosen)
+        target[chosen] = both_tangents(images[chosen], first, second, norm, limits)
+    return target
 
 
 def both_tangents(images: Tensor, first: Tangent, second: Tangent, norm: Norm, limits: Limits = (0.0, 1.0)) -> Tensor:
-    """The shortest offset, pixel limits included, at which neither tangent is above 0.
+    """The shortest offset within pixel limits at which neither tangent is above 0.
 
-    Satisfying both is harder than satisfying any mixture of them, and for the hardest mixture it is the same (duality).
-    There the two are equal, unless one alone is the hardest; regula falsi with the Illinois rule finds the weight.
+    By duality it is the longest of the offsets that satisfy a mixture of the two. For that mixture both tangents have the
+    same value, unless its weights are 0 and 1; regula falsi with the Illinois rule finds the weight.
 
     >>> images = torch.full((1, 1, 1, 2), 0.5)
     >>> right, up = torch.tensor([[[[-1.0, 0.0]]]]), torch.tensor([[[[0.0, -1.0]]]])
@@ -134,11 +135,11 @@ def both_tangents(images: Tensor, first: Tangent, second: Tangent, norm: Norm, l
     low, high = torch.zeros_like(first.value), torch.ones_like(first.value)  # weights of the second tangent
     offset, at_low = mixture(low)
     only_second, at_high = mixture(high)
-    # Above 0 at the low end: the second tangent is violated and wants more weight; likewise at the other end.
-    alone = torch.where(per_image(at_low <= 0), offset, only_second)
+    # Above 0 at the low end: the second tangent is violated and needs more weight; likewise at the other end.
+    single = torch.where(per_image(at_low <= 0), offset, only_second)
     mixed = (at_low > 0) & (at_high < 0)
     last_side = torch.zeros_like(low)
-    for _ in range(ROUNDS if mixed.any() else 0):
+    for _ in range(REGULA_FALSI_STEPS if mixed.any() else 0):
         weight = (low + (high - low) * at_low / (at_low - at_high)).nan_to_num(0.5).clamp(0, 1)
         offset, value = mixture(weight)
         rises = value > 0
@@ -148,4 +149,4 @@ def both_tangents(images: Tensor, first: Tangent, second: Tangent, norm: Norm, l
         halved_high = torch.where(repeated, at_high / 2, at_high)
         at_low, at_high = torch.where(rises, value, halved_low), torch.where(rises, halved_high, value)
         last_side = torch.where(rises, 1.0, -1.0)
-    return torch.where(per_image(mixed), offset, alone)
+    return torch.where(per_image(mixed), offset, single)

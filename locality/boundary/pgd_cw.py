@@ -5,33 +5,32 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from locality.boundary.search import SearchContext, limited_to
+from locality.errors import ArgumentError
 from locality.model_calls import Calls
+from locality.model_calls.checks import UNIT
 from locality.model_calls.third_party import FoolboxBridge, foolbox_model, load_foolbox
 from locality.perturbation import margin, per_image
-
-if TYPE_CHECKING:
-    from locality.boundary import Norm
-from locality.progress import Progress
+from locality.progress import Progress, no_progress
 
 EPSILONS = (36 / 255, 64 / 255, 0.3, 0.5, 0.7, 0.9, 1.1)
 STEPS = 100
 # Foolbox multiplies this by epsilon: steps of 2ε/100. Passing 2ε/100 itself is a known fault of published code.
-RELATIVE_STEP = 2 / 100
-CW_STEP = 1e-2
+RELATIVE_STEP_SIZE = 2 / 100
+CW_STEP_SIZE = 1e-2
 CW_EPSILON = 1.0
-# Not stated in the thesis, our choice: no random start, and for CW these. Early abort would look at the batch's loss.
+# Not stated in the thesis, our choice: no random start, no early abort (it depends on the batch's loss), and for CW these.
 CW_BINARY_SEARCHES = 9
 CW_INITIAL_CONSTANT = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
 class PaperPieces:
-    """What PGD and CW found, apart; points lie wherever the attack left them, not yet on the boundary."""
+    """The results of PGD and of CW; points are those of the attack, not yet on the boundary."""
 
     pgd_points: Tensor  # N×C×H×W, last iterate at the largest epsilon where none succeeded
     pgd_success: Tensor  # N bool
@@ -48,24 +47,15 @@ class PaperPieces:
         return torch.where(per_image(self.cw_distance < self.pgd_distance), self.cw_points, self.pgd_points)
 
 
-def paper_search(
-    calls: Calls,
-    images: Tensor,
-    labels: Tensor,
-    norm: Norm,
-    seeds: list[int],
-    progress: Progress,
-    epsilons: Sequence[float] = EPSILONS,
-    **options: Any,
-) -> Tensor:
+@limited_to(norms=("l2",), bounds=UNIT)
+def paper_search(context: SearchContext, *, epsilons: Sequence[float] = EPSILONS) -> Tensor:
     """The closer of PGD's and CW's point (thesis, chapter 3; settings in `paper_pieces`); nothing in it is random."""
-    check_settings("paper", norm, epsilons, options)
-    pieces = paper_pieces(calls, images, labels, progress, epsilons)
+    pieces = paper_pieces(context.calls, context.images, context.labels, context.progress, epsilons)
     beyond = int((pieces.beyond & (pieces.cw_distance < pieces.pgd_distance)).sum())
     if beyond:
-        calls.warn(
-            f"search='paper': the points of {beyond} of {len(images)} images are CW's and lie further away than the "
-            f"paper's ε = {CW_EPSILON:.1f} for it; PGD with larger `epsilons` may come closer"
+        context.calls.warn(
+            f"search='paper': the points of {beyond} of {len(context.images)} images are CW's and farther away than the "
+            f"paper's ε = {CW_EPSILON:.1f} for it; PGD with larger `epsilons` may find closer ones"
         )
     return pieces.points
 
@@ -74,28 +64,28 @@ def paper_pieces(
     calls: Calls,
     images: Tensor,
     labels: Tensor,
-    progress: Progress = lambda done, total: None,
+    progress: Progress = no_progress,
     epsilons: Sequence[float] = EPSILONS,
 ) -> PaperPieces:
     """ℓ2 PGD, 100 steps of 2ε/100 at each ε until the first success; then ℓ2 CW, 9 × 100 steps of 1e-2, unclipped."""
-    check_settings("paper", "l2", epsilons, {})
-    images = images.detach().clamp(0, 1)  # Foolbox insists on exact bounds, `check_images` forgives float noise.
-    rounds = len(epsilons) + 1  # CW is the last; every image takes part in it, so none is finished before
+    check_epsilons(epsilons)
+    images = images.detach().clamp(0, 1)  # Foolbox requires exact bounds, `check_images` allows float noise.
+    stages = len(epsilons) + 1  # CW is the last; it runs on every image, so no image is finished before
 
     pgd_points = images.clone()
     pgd_epsilon = torch.full((len(images),), torch.nan, device=images.device)
-    left = torch.arange(len(images), device=images.device)
+    active = torch.arange(len(images), device=images.device)
     for number, epsilon in enumerate(epsilons):
-        pgd_points[left] = _pgd(calls, images[left], labels[left], epsilon)
-        across = margin(calls.logits(pgd_points[left]), labels[left]) < 0
-        pgd_epsilon[left[across]] = epsilon
-        left = left[~across]
-        progress(len(images) * (number + 1) // rounds, len(images))
-        if len(left) == 0:
+        pgd_points[active] = _pgd(calls, images[active], labels[active], epsilon)
+        across = margin(calls.logits(pgd_points[active]), labels[active]) < 0
+        pgd_epsilon[active[across]] = epsilon
+        active = active[~across]
+        progress(len(images) * (number + 1) // stages, len(images))
+        if len(active) == 0:
             break
     pgd_success = ~pgd_epsilon.isnan()
 
-    cw_points, cw_success = _carlini_wagner(calls, images, labels, progress, rounds)
+    cw_points, cw_success = _carlini_wagner(calls, images, labels, progress, stages)
     cw_distance = _distance(images, cw_points, cw_success)
     return PaperPieces(
         pgd_points=pgd_points,
@@ -109,20 +99,16 @@ def paper_pieces(
     )
 
 
-def check_settings(search: str, norm: Norm, epsilons: Sequence[float], options: dict[str, Any]) -> None:
-    """Raise unless the search is asked for ℓ2, at growing epsilons and with no other option."""
-    if norm != "l2":
-        raise ValueError(f"`norm` must be 'l2' for search={search!r}, got {norm!r}: search='fast' takes both")
-    if options:
-        raise TypeError(f"`{min(options)}` is no option of search={search!r}: it takes epsilons")
+def check_epsilons(epsilons: Sequence[float]) -> None:
+    """Raise unless the epsilons are positive and increase."""
     values = list(epsilons)
     if not values or values[0] <= 0 or any(later <= earlier for earlier, later in itertools.pairwise(values)):
-        raise ValueError(f"`epsilons` must be positive and grow, got {values}: each image stops at its first success")
+        raise ArgumentError("epsilons", "positive and increasing", values, "each image stops at its first success")
 
 
 def _pgd(calls: Calls, images: Tensor, labels: Tensor, epsilon: float) -> Tensor:
     attack = load_foolbox().attacks.L2ProjectedGradientDescentAttack(
-        rel_stepsize=RELATIVE_STEP, steps=STEPS, random_start=False
+        rel_stepsize=RELATIVE_STEP_SIZE, steps=STEPS, random_start=False
     )
 
     def part(chunk: Tensor, classes: Tensor) -> tuple[Tensor, ...]:
@@ -131,12 +117,12 @@ def _pgd(calls: Calls, images: Tensor, labels: Tensor, epsilon: float) -> Tensor
     return calls.in_chunks(part, images, labels)[0]
 
 
-def _carlini_wagner(calls: Calls, images: Tensor, labels: Tensor, progress: Progress, rounds: int) -> tuple[Tensor, Tensor]:
-    """CW's own points, as Foolbox gives them with `epsilons=None`, and where they are across."""
+def _carlini_wagner(calls: Calls, images: Tensor, labels: Tensor, progress: Progress, stages: int) -> tuple[Tensor, Tensor]:
+    """CW's points, as Foolbox returns them with `epsilons=None`, and whether they are across."""
     attack = load_foolbox().attacks.L2CarliniWagnerAttack(
         binary_search_steps=CW_BINARY_SEARCHES,
         steps=STEPS,
-        stepsize=CW_STEP,
+        stepsize=CW_STEP_SIZE,
         initial_const=CW_INITIAL_CONSTANT,
         abort_early=False,
     )
@@ -146,11 +132,11 @@ def _carlini_wagner(calls: Calls, images: Tensor, labels: Tensor, progress: Prog
         nonlocal done
         points = attack.run(foolbox_model(FoolboxBridge(calls), chunk.device), chunk, classes).detach()
         done += len(chunk)
-        progress((len(images) * (rounds - 1) + done) // rounds, len(images))
+        progress((len(images) * (stages - 1) + done) // stages, len(images))
         return (points,)
 
     points = calls.in_chunks(part, images, labels)[0]
-    # Foolbox gives a black image where CW fails, and black is often another class: a failure would pass for a success.
+    # Foolbox returns a black image where CW fails, and black is often another class: a failure would count as a success.
     black = points.flatten(1).eq(0).all(dim=1)
     points = torch.where(per_image(black), images, points)
     return points, margin(calls.logits(points), labels) < 0

@@ -1,8 +1,8 @@
-"""How locality calls a model: pixels checked, the caller's state kept, gradients in chunks and counted.
+"""How locality calls a model: the caller's state is kept, gradients are computed in chunks and counted.
 
-Everything that asks a model for logits or gradients does it through `open_model`, so that the promises hold everywhere: eval
-mode is set and restored, no parameter or tensor of the caller changes, no random number is used up, a batch too large for
-memory is halved, and every evaluation is counted.
+All logits and gradients are computed through `open_model`, so that the promises hold everywhere: eval mode is set and
+restored, no parameter or tensor of the caller changes, no random number is consumed, a chunk too large for memory is halved,
+and every evaluation is counted.
 """
 
 from __future__ import annotations
@@ -18,33 +18,34 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
+from locality.errors import ArgumentError
 from locality.model_calls.checks import UNIT, Bounds, check_chunk
 from locality.model_calls.cpu_layers import CheaperLayers, has_cheaper_layers
 from locality.model_calls.malloc import memory_kept
 
 Model = Callable[[Tensor], Tensor]
 Limits = tuple[float, float]
-Objective = Callable[..., Tensor]  # N×K logits and what goes with them ↦ N numbers
+Objective = Callable[..., Tensor]  # N×K logits and further tensors of N rows ↦ N numbers
 
-# Pixels that go through a network at once. On CPUs larger chunks fall out of the caches (bench/speed/attribution.py shows by
-# how much); on accelerators they fill the device.
+# Pixels that go through a network at once. On CPUs larger chunks do not fit the caches (bench/speed/attribution.py measures
+# the cost); on accelerators they fill the device.
 CHUNK_PIXELS = {"cpu": 4 * 224 * 224}
 CHUNK_PIXELS_ELSEWHERE = 128 * 224 * 224
+# PyTorch raises plain RuntimeErrors for these two, so that its text is the only way to recognise them.
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "failed to allocate")
-# What torch says to `.view` where channels-last memory does not allow it.
-NEEDS_CONTIGUOUS = "view size is not compatible"
-# Packages between the caller's line and ours: a warning about the caller's model points to none of them.
+NEEDS_CONTIGUOUS = "view size is not compatible"  # `.view` of channels-last memory
+# Packages between the caller's line and ours: a warning about the caller's model must not point to them.
 NOT_THE_CALLER = {"locality", "captum", "torch", "foolbox", "eagerpy", "pyautoattack"}
 
 
 @dataclass
 class Calls:
-    """A model that is ready to be asked; `forwards` and `gradients` count images evaluated since it was prepared."""
+    """An open model; `forwards` and `gradients` count the images evaluated since it was opened."""
 
-    run: Model  # images of any dtype ↦ float32 logits, with gradients where the images ask for them
+    run: Model  # images of any dtype ↦ float32 logits, with a graph where the images require gradients
     chunk: int
-    limits: Limits = (0.0, 1.0)  # what pixels may be
-    rounding: float = 1e-4  # by how much probabilities of the model's precision may miss a sum of 1
+    limits: Limits = (0.0, 1.0)  # of pixels
+    rounding: float = 1e-4  # of a sum of probabilities in the model's precision
     forwards: int = 0
     gradients: int = 0
     _warned: set[str] = field(default_factory=set)
@@ -53,41 +54,41 @@ class Calls:
         """N×K float32 logits, without gradients."""
         self.forwards += len(images)
 
-        def part(chunk: Tensor) -> tuple[Tensor, ...]:
+        def chunk_logits(chunk: Tensor) -> tuple[Tensor, ...]:
             with torch.no_grad():
                 return (self._checked(self.run(chunk.clone()), len(chunk)),)
 
-        return self.in_chunks(part, images)[0]
+        return self.in_chunks(chunk_logits, images)[0]
 
     def gradient(self, images: Tensor, objective: Objective, *extra: Tensor) -> tuple[Tensor, Tensor]:
         """Logits, and the gradient of `objective(logits, *extra)` of each image with respect to its pixels.
 
-        `extra` holds one entry an image (such as its class) and is cut into the same chunks.
+        `extra` holds one entry per image (such as its class) and is split into the same chunks.
         """
         self.gradients += len(images)
 
-        def part(chunk: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        def chunk_gradient(chunk: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
             leaf = chunk.detach().clone().requires_grad_()
             with torch.enable_grad():
-                # A copy for the model: some begin with an operation in place.
+                # A copy for the model, which may begin with an in-place operation.
                 logits = self._checked(self.run(leaf.clone()), len(chunk))
-                # Images of a batch do not see each other in eval mode, so the gradient of the sum is each one's own.
+                # In eval mode images of a batch are independent: the gradient of the sum is that of each image.
                 total = objective(logits, *rest).sum()
                 if not total.requires_grad:
                     return logits.detach(), torch.zeros_like(leaf)
-                (found,) = torch.autograd.grad(total, leaf, allow_unused=True, materialize_grads=True)
-            return logits.detach(), found.detach()
+                (gradient,) = torch.autograd.grad(total, leaf, allow_unused=True, materialize_grads=True)
+            return logits.detach(), gradient.detach()
 
-        logits, found = self.in_chunks(part, images, *extra)
-        return logits, found
+        logits, gradient = self.in_chunks(chunk_gradient, images, *extra)
+        return logits, gradient
 
-    def in_chunks(self, part: Callable[..., tuple[Tensor, ...]], *tensors: Tensor) -> tuple[Tensor, ...]:
-        """`part` of all rows, some at a time; where memory runs out, fewer at a time."""
+    def in_chunks(self, function: Callable[..., tuple[Tensor, ...]], *tensors: Tensor) -> tuple[Tensor, ...]:
+        """`function` of all rows, one chunk at a time; the chunk is halved where memory runs out."""
         pieces: list[tuple[Tensor, ...]] = []
         start = 0
         while start < len(tensors[0]):
             try:
-                pieces.append(part(*(tensor[start : start + self.chunk] for tensor in tensors)))
+                pieces.append(function(*(tensor[start : start + self.chunk] for tensor in tensors)))
             except (RuntimeError, MemoryError) as error:
                 if self.chunk == 1 or not is_out_of_memory(error):
                     raise
@@ -99,18 +100,18 @@ class Calls:
     def _checked(self, logits: object, images: int) -> Tensor:
         if not isinstance(logits, Tensor):
             raise TypeError(
-                f"`model` must return a tensor of logits, got {type(logits).__name__}: wrap it to return that alone"
+                f"`model` must return a tensor of logits, got {type(logits).__name__}: wrap it to return only the logits"
             )
         if logits.dim() != 2 or len(logits) != images or logits.shape[1] < 2:
             raise ValueError(
                 f"`model` must return N×K logits of two classes or more, got shape {tuple(logits.shape)} for {images} images"
             )
-        seen = logits.detach()
-        if not torch.isfinite(seen).all():
+        values = logits.detach()
+        if not torch.isfinite(values).all():
             raise ValueError("`model` must return finite logits, got nan or inf: check its weights and its input range")
-        if seen.numel() > 2 and bool((seen >= 0).all()) and bool(((seen.sum(1) - 1).abs() < self.rounding).all()):
+        if values.numel() > 2 and bool((values >= 0).all()) and bool(((values.sum(1) - 1).abs() < self.rounding).all()):
             self.warn(
-                "`model` returns probabilities (rows sum to 1), not logits: remove its softmax, gradients vanish behind it"
+                "`model` returns probabilities (rows sum to 1), not logits: remove its softmax, which makes gradients vanish"
             )
         return logits.float()
 
@@ -122,18 +123,18 @@ class Calls:
         try:
             yield
         finally:
-            # A chunk that memory has halved stays small.
+            # A chunk that was halved for memory stays halved.
             self.chunk, self.limits = (self.chunk if chunk is None else before[0]), before[1]
 
     def warn(self, text: str) -> None:
-        """Warn once."""
+        """Warn, but only once."""
         if text not in self._warned:
             self._warned.add(text)
             warn_caller(text)
 
 
 def warn_caller(text: str) -> None:
-    """Warn at the line of the caller's own code that led here, however deep inside the libraries we are."""
+    """Warn at the line of the caller's own code that led here, through any number of library frames."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in NOT_THE_CALLER:
         frame, level = frame.f_back, level + 1
@@ -179,26 +180,26 @@ def open_model(
 
 
 def _runner(model: Model, module: nn.Module | None, images: Tensor) -> Model:
-    """How logits are made: in the model's own dtype, in channels-last memory where that is faster, as float32."""
+    """The function behind `Calls.run`: the model's own dtype, channels-last memory where that is faster, float32 logits."""
     dtype = model_dtype(model, images)
     parts = [] if module is None else list(module.modules())
-    # Modules that spread their work over devices make their own copies, which a functional call does not reach.
-    spread = any(isinstance(part, nn.DataParallel | nn.parallel.DistributedDataParallel) for part in parts)
-    if module is None or spread or not any(isinstance(part, nn.Conv2d) for part in parts):
+    # Modules that distribute their work make their own copies of the parameters, which a functional call does not replace.
+    distributed = any(isinstance(part, nn.DataParallel | nn.parallel.DistributedDataParallel) for part in parts)
+    if module is None or distributed or not any(isinstance(part, nn.Conv2d) for part in parts):
         return lambda pixels: _floats(model(pixels.to(dtype)))
-    # Copies: the caller's weights keep their memory format. Detached: nobody asks for their gradients here.
+    # Copies, because the caller's weights keep their memory format; detached, because only pixels need gradients.
     copies = {
         name: p.detach().contiguous(memory_format=torch.channels_last) if p.dim() == 4 else p.detach()
         for name, p in module.named_parameters()
     }
-    contiguous = False  # once the model has shown that it flattens with `.view`
+    contiguous = False  # True once the model has flattened with `.view`
     layers = CheaperLayers if has_cheaper_layers(parts) else nullcontext
 
     def run(pixels: Tensor) -> Tensor:
         nonlocal contiguous
         if not contiguous:
             arranged = pixels.to(dtype).contiguous(memory_format=torch.channels_last)
-            if arranged is pixels:  # grey images have one layout only; a model that begins in place may need them again
+            if arranged is pixels:  # grey images have only one layout; an in-place operation must not change the input
                 arranged = pixels.clone()
             try:
                 with layers():
@@ -214,12 +215,12 @@ def _runner(model: Model, module: nn.Module | None, images: Tensor) -> Model:
 
 
 def model_dtype(model: Model, images: Tensor) -> torch.dtype:
-    """The model's own precision, that of its parameters or else its buffers; that of the images where it has neither."""
+    """The dtype of the model's parameters, or else of its buffers; that of the images where it has neither."""
     return next((tensor.dtype for tensor in _tensors(model) if tensor.is_floating_point()), images.dtype)
 
 
 def model_device(model: Model) -> torch.device | None:
-    """Where the model's parameters are, or its buffers; None where it has neither."""
+    """The device of the model's parameters, or else of its buffers; None where it has neither."""
     return next((tensor.device for tensor in _tensors(model)), None)
 
 
@@ -232,13 +233,14 @@ def _floats(logits: Tensor) -> Tensor:
 
 
 def _check_device(model: Model, images: Tensor) -> None:
-    where = model_device(model)
-    if where is not None and where != images.device:
-        raise ValueError(f"`images` are on {images.device}, the model is on {where}: move one of them with .to()")
+    device = model_device(model)
+    if device is not None and device != images.device:
+        hint = "move the images or the model with .to()"
+        raise ArgumentError("images", f"on the model's device, {device}", str(images.device), hint)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether memory ran out; torch has an exception of its own for that on accelerators only."""
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(
-        words in str(error).lower() for words in OUT_OF_MEMORY
-    )
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return any(text in str(error).lower() for text in OUT_OF_MEMORY)

@@ -1,4 +1,4 @@
-"""Checks of what a caller passes: images, labels, targets, chunk sizes."""
+"""Checks of arguments: images, labels, targets, chunk sizes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 
 import torch
 from torch import Tensor
+
+from locality.errors import ArgumentError
 
 Bounds = tuple[float, float] | None
 UNIT: Bounds = (0.0, 1.0)
@@ -23,39 +25,40 @@ def check_images(images: Tensor, bounds: Bounds = UNIT) -> None:
     if not isinstance(images, Tensor):
         raise TypeError(f"`images` must be a tensor, got {type(images).__name__}: stack them with torch.stack")
     if images.dim() != 4:
-        raise ValueError(f"`images` must be N×C×H×W, got shape {tuple(images.shape)}: one image needs images[None]")
+        raise ArgumentError("images", "of shape N×C×H×W", tuple(images.shape), "pass a single image as images[None]")
     if not images.is_floating_point():
         raise TypeError(f"`images` must be float32 in [0, 1], got {images.dtype}: divide 8-bit pixels by 255")
     if images.numel() == 0:
-        raise ValueError(f"`images` must hold at least one image, got shape {tuple(images.shape)}")
+        raise ArgumentError("images", "a batch of at least one image", tuple(images.shape))
     low, high = (float(value) for value in torch.aminmax(images.detach()))
     if not (math.isfinite(low) and math.isfinite(high)):
-        raise ValueError("`images` must be finite, got nan or inf")
+        raise ArgumentError("images", "finite", [low, high])
     if bounds is not None and (low < bounds[0] - 1e-6 or high > bounds[1] + 1e-6):
         raise ValueError(
             f"`images` must lie in [{bounds[0]:g}, {bounds[1]:g}], got [{low:.3g}, {high:.3g}]: pass pixels, "
-            "the model normalises them; where noise is added to them, bounds=None lets them leave it"
+            "the model normalises them; bounds=None allows any range, for images with added noise"
         )
 
 
 def check_chunk(chunk: object) -> None:
-    """Raise unless the number of images that go through the model at once is None, our choice, or 1 or more."""
+    """Raise unless `chunk`, the number of images in one pass, is None (chosen for speed) or at least 1."""
     if chunk is not None and (isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1):
-        raise ValueError(f"`chunk` must be a whole number of images of at least 1, or None, got {chunk!r}")
+        raise ArgumentError("chunk", "a whole number of images of at least 1, or None", chunk)
 
 
 def check_target(target: Tensor, classes: int, name: str = "target") -> None:
-    """Raise unless every class index is below the number of logits."""
-    if target.numel() and (int(target.min()) < 0 or int(target.max()) >= classes):
-        raise ValueError(
-            f"`{name}` must be a class from 0 to {classes - 1}, got {int(target.min())} to {int(target.max())}: "
-            "labels must index the model's logits"
-        )
+    """Raise unless every class index is one of the model's logits."""
+    if target.numel() == 0:
+        return
+    lowest, highest = int(target.min()), int(target.max())
+    if lowest < 0 or highest >= classes:
+        wrong = lowest if lowest < 0 else highest
+        raise ArgumentError(name, f"a class from 0 to {classes - 1}", wrong, "it must index the model's logits")
 
 
 def check_labels(labels: object, images: int) -> Tensor:
-    """The labels, if they are whole numbers, one an image; else an error."""
+    """The labels as int64; raises unless they are whole numbers, one per image."""
     if isinstance(labels, Tensor) and labels.shape == (images,) and not labels.is_floating_point():
         return labels.long()
     got = f"{labels.dtype} of shape {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
-    raise ValueError(f"`labels` must be a tensor of {images} whole class numbers, one an image, got {got}")
+    raise ArgumentError("labels", f"a tensor of {images} whole class numbers, one per image", got)

@@ -1,11 +1,11 @@
-"""Two layers whose gradients torch computes at more cost than needed on CPUs, replaced while we ask for gradients of pixels.
+"""Cheaper gradients of two layers on CPUs, used while gradients of pixels are computed.
 
-- Batch normalisation in eval mode is a scale and a shift of each channel. Torch's backward pass gathers the sums for the
-  gradients of weights all the same; nobody asks for those here.
-- Hardtanh and ReLU6 in place copy their input first, to know later where it was inside the limits. Their output tells that.
+- Batch normalisation in eval mode is a scale and a shift of each channel. PyTorch's backward pass computes the sums for the
+  gradients of the weights too, which are not needed here.
+- Hardtanh and ReLU6 in place copy their input first, to know later where it was inside the limits. The output is enough.
 
 Without them attributions of EfficientNet take 5 to 10 % more time and a fifth more memory (bench/speed/attribution.py). The
-values are torch's own, up to rounding.
+values are PyTorch's, up to rounding.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from torch.overrides import TorchFunctionMode
 
 
 def has_cheaper_layers(parts: list[nn.Module]) -> bool:
-    """Whether any of a model's parts is one of the layers that `CheaperLayers` replaces."""
+    """Whether a model contains one of the layers that `CheaperLayers` replaces."""
     return any(isinstance(part, nn.BatchNorm2d | nn.Hardtanh) for part in parts)
 
 
 class CheaperLayers(TorchFunctionMode):
-    """Within this block the layers cost less; parameters get no gradient from the normalisation."""
+    """Inside this block the layers are cheaper; parameters get no gradient from batch normalisation."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Torch calls this in place of each of its functions."""
+        """PyTorch calls this instead of each of its functions."""
         replaced = REPLACED.get(func)
         return (func if replaced is None else replaced)(*args, **(kwargs or {}))
 
@@ -61,8 +61,8 @@ def _batch_norm(
 
 
 def _hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
-    asked = torch.is_grad_enabled() and input.requires_grad and input.device.type == "cpu"
-    if not inplace or input._is_view() or not asked:
+    replaced = torch.is_grad_enabled() and input.requires_grad and input.device.type == "cpu"
+    if not inplace or input._is_view() or not replaced:
         return functional.hardtanh(input, min_val, max_val, inplace)
     clamped: Tensor = _ClampInPlace.apply(input, min_val, max_val)  # type: ignore[no-untyped-call]
     return clamped
@@ -94,7 +94,7 @@ class _ClampInPlace(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        # At the limits and beyond them torch's gradient is 0; so it is at a clamped value, which lies on a limit.
+        # PyTorch's gradient is 0 at the limits and beyond; a clamped value lies on a limit, so its gradient is 0 too.
         return torch.ops.aten.hardtanh_backward(gradients[0], *ctx.saved_tensors, *ctx.limits), None, None
 
 

@@ -1,10 +1,10 @@
-"""Memory that is freed between gradients stays with the process while we work, on Linux.
+"""Keep freed memory in the process between gradients, on Linux.
 
-The C library hands the top of its heap back to the system whenever 64 MB or more of it are free, and a network's activations
-are: each gradient frees them and the next one has every page mapped and zeroed again. On EfficientNet that is a fifth
-of the time (bench/speed/attribution.py). While we work the C library may keep 1 GB. Afterwards its limit is what large
-arrays make it anyway, and the memory goes back with the next one freed. Whoever chose an allocator or limits of their own by
-the usual variables keeps those.
+The C library returns the top of its heap to the system when 64 MB or more of it are free. A network's activations exceed
+that: each gradient frees them, and for the next one the system maps and zeroes every page again. On EfficientNet this is a
+fifth of the time (bench/speed/attribution.py). While a model is open, the C library may keep 1 GB. Afterwards the limit is
+the one that glibc chooses itself after freeing large arrays, and the memory returns with the next array freed. An allocator
+or limits chosen by the usual environment variables are left alone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _users = 0
 
 @contextmanager
 def memory_kept() -> Iterator[None]:
-    """Within this block, nested or in several threads, freed memory is kept for the next gradient."""
+    """Keep freed memory for the next gradient inside this block; blocks may be nested or in several threads."""
     global _users
     library = _glibc()
     if library is None or any(os.environ.get(name) for name in CHOSEN_BY):
@@ -50,9 +50,9 @@ def memory_kept() -> Iterator[None]:
 
 @cache
 def _glibc() -> Any:
-    """The C library, where it is glibc; else None."""
+    """The C library if it is glibc, else None."""
     try:
         library = ctypes.CDLL(None)
         return library if hasattr(library, "gnu_get_libc_version") and hasattr(library, "mallopt") else None
-    except (OSError, TypeError):  # no such thing on this system
+    except (OSError, TypeError):  # not on this system
         return None

@@ -1,4 +1,4 @@
-"""Randomness that depends on the seed and the image alone."""
+"""Randomness that depends only on the seed and the image."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from torch import Tensor
 
 
 def image_seeds(images: Tensor, seed: int) -> list[int]:
-    """A seed for each image, drawn from its pixels: neither its place in the batch nor its company changes it."""
-    found = []
+    """One seed per image, a hash of its pixels and `seed`: it does not depend on the batch."""
+    seeds = []
     for image in images.detach().float().cpu():
         digest = hashlib.blake2b(image.contiguous().numpy().tobytes(), digest_size=8, key=str(seed).encode()).digest()
-        found.append(int.from_bytes(digest, "big") >> 1)
-    return found
+        seeds.append(int.from_bytes(digest, "big") >> 1)
+    return seeds
 
 
 @contextmanager
 def own_randomness(seed: int, device: torch.device) -> Iterator[None]:
-    """Random numbers of torch, numpy and Python drawn from `seed` inside the block; as before when it ends."""
+    """Seed the generators of torch, numpy and Python inside the block; their states are restored when it ends."""
     numpy_state, python_state = np.random.get_state(), random.getstate()
     cuda = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda):
         try:
-            # Not torch.manual_seed: it would seed devices that are not restored.
+            # Not torch.manual_seed, which also seeds devices that are not restored.
             torch.default_generator.manual_seed(seed)
             for one in cuda:
                 with torch.cuda.device(one):

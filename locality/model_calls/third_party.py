@@ -12,7 +12,7 @@ from locality.model_calls import Calls
 
 
 def load_foolbox() -> Any:
-    """The module `foolbox`, imported when first needed and without its complaint about scipy.ndimage.filters."""
+    """Import `foolbox` when it is first needed, without its warning about scipy.ndimage.filters."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=DeprecationWarning)
         import foolbox
@@ -20,7 +20,7 @@ def load_foolbox() -> Any:
 
 
 class FoolboxBridge(nn.Module):
-    """The model as third-party attacks see it: counted, without parameters, and with a gradient even where it is zero.
+    """The model for third-party attacks: evaluations are counted, there are no parameters, constant logits have gradients.
 
     An evaluation that builds a graph counts as a gradient, any other as a forward pass.
     """
@@ -40,21 +40,21 @@ class FoolboxBridge(nn.Module):
         return self.calls.run(images.clone())
 
     def note(self, gradient: Tensor) -> None:
-        """Remember which rows of a gradient are zero."""
+        """Record which rows of a gradient are zero."""
         zero = gradient.flatten(1).eq(0).all(dim=1)
         self.vanished = zero if self.vanished is None or len(self.vanished) != len(zero) else self.vanished | zero
 
 
 class _OwnGraph(torch.autograd.Function):
-    """Logits whose `backward` stops at the images: parameters receive nothing, constant logits give a zero gradient."""
+    """Logits whose `backward` stops at the images: parameters get no gradient, constant logits give a zero gradient."""
 
     @staticmethod
     def forward(ctx: Any, images: Tensor, bridge: FoolboxBridge) -> Tensor:
         ctx.leaf, ctx.bridge = images.detach().requires_grad_(), bridge
         with torch.enable_grad():
-            ctx.logits = bridge.calls.run(ctx.leaf.clone())  # some models begin with an operation in place
-        found: Tensor = ctx.logits.detach()
-        return found
+            ctx.logits = bridge.calls.run(ctx.leaf.clone())  # some models begin with an in-place operation
+        logits: Tensor = ctx.logits.detach()
+        return logits
 
     @staticmethod
     def backward(ctx: Any, *weights: Tensor) -> tuple[Tensor, None]:

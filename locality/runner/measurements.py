@@ -24,7 +24,7 @@ from locality.results.schema import ROWS, Schema
 from locality.robustness.robust_accuracy import robust_accuracy
 from locality.runner.evaluate import Explained, Settings, explain, rows_of
 from locality.runner.plan import Part
-from locality.runner.suite_file import Suite, search_function
+from locality.runner.suite_file import Suite
 from locality.scores.faithfulness import faithfulness
 from locality.scores.layer_randomisation import REFERENCE, sanity_check
 from locality.scores.similarity import boundary_similarity
@@ -210,21 +210,13 @@ def search_rows(subject: Subject, batch: Batch) -> Tables:
     """One search's distances. Evaluations and seconds are those of the batch, shared equally among its images."""
     assert subject.suite.searches is not None
     name = subject.suite.searches.names[subject.part.place]
-    search = search_function(name)
-    seen: list[Any] = []
-
-    def counted(calls: Any, *rest: Any, **options: Any) -> Tensor:
-        seen.append(calls)
-        found: Tensor = search(calls, *rest, **options)
-        return found
-
     start = time.perf_counter()
-    edge = find_boundary(subject.model, batch.images.to(subject.device), search=counted, seed=subject.suite.seed)
+    edge = find_boundary(subject.model, batch.images.to(subject.device), search=name, seed=subject.suite.seed)
     seconds = (time.perf_counter() - start) / len(batch.ids)
     table = pd.DataFrame({"model": subject.name, "image_id": batch.ids, "search": name})
     table["distance"], table["found"] = edge.distance.tolist(), edge.found.tolist()
-    table["gradients"] = seen[0].gradients / len(batch.ids)
-    table["forwards"] = seen[0].forwards / len(batch.ids)
+    table["gradients"] = edge.gradients / len(batch.ids)
+    table["forwards"] = edge.forwards / len(batch.ids)
     table["seconds"] = seconds
     return {"searches": table[list(SEARCHES)]}
 

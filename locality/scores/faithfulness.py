@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from locality.attribution.baselines import Baseline, baseline_images
+from locality.attribution.class_gradient import class_gradient
 from locality.model_calls import Calls, Model, open_model
 from locality.model_calls.checks import UNIT, Bounds, working_copy
-from locality.model_calls.targets import Target, class_indices, evaluation
+from locality.model_calls.targets import Target, class_indices
 from locality.scores.infidelity import (
     SAMPLES,
     BaselineStep,
@@ -75,7 +76,7 @@ def faithfulness(
         points = None if baseline is None else baseline_images(baseline, pixels, bounds)
         if points is not None and isinstance(maps, PathMaps):
             _check_path(maps, pixels, points)
-        at_image = evaluation(calls, pixels, class_indices(target, pixels), gradient=False)
+        at_image = class_gradient(calls, pixels, class_indices(target, pixels), with_gradient=False)
 
         def under(noise: Noise) -> Infidelity:
             return infidelity_at(calls, pixels, weights, at_image, noise, samples, seed, bounds)
@@ -84,7 +85,7 @@ def faithfulness(
             nothing = torch.full_like(at_image.logit, torch.nan)
             no_path = Infidelity("no path", 0, *[nothing] * 7)
             return Faithfulness(under(gaussian), under(removal), no_path, no_path, nothing)
-        at_baseline = evaluation(calls, points, at_image.target, gradient=False)
+        at_baseline = class_gradient(calls, points, at_image.target, with_gradient=False)
         gap = _gap(maps, at_image.logit - at_baseline.logit)
         path, step = under(PathNoise(baseline)), under(BaselineStep(baseline))
         return Faithfulness(under(gaussian), under(removal), path, step, gap)
@@ -111,9 +112,9 @@ def completeness_gap(
     pixels = working_copy(images, bounds)
     with open_model(model, pixels, chunk, bounds) as calls:
         linear_weights(maps, pixels)  # refuses maps of another shape
-        at_image = evaluation(calls, pixels, class_indices(target, pixels), gradient=False)
+        at_image = class_gradient(calls, pixels, class_indices(target, pixels), with_gradient=False)
         points = baseline_images(baseline, pixels, bounds)
-        at_baseline = evaluation(calls, points, at_image.target, gradient=False)
+        at_baseline = class_gradient(calls, points, at_image.target, with_gradient=False)
         return _gap(maps, at_image.logit - at_baseline.logit)
 
 

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from locality.attribution.baselines import Baseline, baseline_images
+from locality.attribution.class_gradient import ClassGradient, class_gradient
 from locality.model_calls import Calls, Model, open_model
 from locality.model_calls.checks import UNIT, Bounds, working_copy
 from locality.model_calls.randomness import image_seeds
-from locality.model_calls.targets import Evaluation, Target, class_indices, class_logit, evaluation
+from locality.model_calls.targets import Target, class_indices, class_logit
 from locality.types import PathMaps
 
 Draw = Callable[[Tensor], Tensor]  # image numbers ↦ one new perturbation ε for each
@@ -173,7 +174,7 @@ def infidelity(
     pixels = working_copy(images, bounds)
     with open_model(model, pixels, chunk, bounds) as calls:
         weights = linear_weights(maps, pixels)
-        at_image = evaluation(calls, pixels, class_indices(target, pixels), gradient=False)
+        at_image = class_gradient(calls, pixels, class_indices(target, pixels), with_gradient=False)
         return infidelity_at(calls, pixels, weights, at_image, noise, samples, seed, bounds)
 
 
@@ -181,7 +182,7 @@ def infidelity_at(
     calls: Calls,
     images: Tensor,
     weights: Tensor,
-    at_image: Evaluation,
+    at_image: ClassGradient,
     noise: Noise,
     samples: int,
     seed: int,
@@ -195,7 +196,7 @@ def infidelity_at(
 
 
 def explained_and_change(
-    calls: Calls, images: Tensor, weights: Tensor, at_image: Evaluation, draw: Draw, samples: int
+    calls: Calls, images: Tensor, weights: Tensor, at_image: ClassGradient, draw: Draw, samples: int
 ) -> tuple[Tensor, Tensor]:
     """N×samples float64 on the CPU: w·ε and f_y(x + ε) − f_y(x); `nan` where the map is undefined, which costs nothing."""
     rows = weights.flatten(1).isfinite().all(1).nonzero()[:, 0]

@@ -16,10 +16,11 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from locality.attribution import method as factory_of
+from locality.attribution.class_gradient import class_gradient
 from locality.model_calls import open_model
 from locality.model_calls.checks import UNIT, check_images
 from locality.model_calls.randomness import image_seeds
-from locality.model_calls.targets import Target, class_indices, evaluation
+from locality.model_calls.targets import Target, class_indices
 from locality.progress import Progress
 
 REFERENCE = 64  # images that BatchNorm's statistics are taken from, in one batch
@@ -79,7 +80,7 @@ def sanity_check(
     layers = layers_from_top(model, images)
     factory = factory_of(method)
     with open_model(model, images) as calls:
-        chosen = evaluation(calls, images.detach().float(), class_indices(target, images), gradient=False).target
+        chosen = class_gradient(calls, images.detach().float(), class_indices(target, images), with_gradient=False).target
 
     def sizes(network: nn.Module) -> Tensor:
         maps: Tensor = factory(network, **options).attribute(images, target=chosen)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -22,7 +23,8 @@ class Convolutional(nn.Module):
         self.head = nn.Linear(12, classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.head(self.body(self.stem(images)).mean((2, 3))) * 4
+        logits: Tensor = self.head(self.body(self.stem(images)).mean((2, 3))) * 4
+        return logits
 
 
 @pytest.fixture
@@ -48,7 +50,7 @@ def timm_model() -> Callable[..., nn.Module]:
     import_torchvision()
     import timm
 
-    def make(name: str, **options: object) -> nn.Module:
+    def make(name: str, **options: Any) -> nn.Module:
         with torch.random.fork_rng():
             torch.manual_seed(0)
             model = timm.create_model(name, pretrained=False, num_classes=6, **options)
@@ -83,7 +85,7 @@ def linear() -> Linear:
 
 
 def edge_at(points: Tensor, found: Tensor | None = None) -> Boundary:
-    """A boundary of points made up by the test."""
+    """A boundary of points chosen by the test."""
     count = len(points)
     where = torch.ones(count, dtype=torch.bool) if found is None else found
     zeros = torch.zeros(count, dtype=torch.int64)

@@ -8,7 +8,12 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
-from captum.attr import GradientAttribution, IntegratedGradients, NoiseTunnel, visualization
+from captum.attr import (  # type: ignore[import-untyped]
+    GradientAttribution,
+    IntegratedGradients,
+    NoiseTunnel,
+    visualization,
+)
 from torch import Tensor, nn
 
 from locality.attribution import (
@@ -27,15 +32,21 @@ from locality.attribution import (
     method,
     saliency_map,
 )
-from locality.boundary import find_boundary
+from locality.boundary import SearchContext, find_boundary
+from locality.errors import ArgumentError
 from locality.types import Boundary
 
 Edge = Callable[..., Boundary]
 
 
-def towards_white(calls: Any, pixels: Tensor, *rest: Any, **options: Any) -> Tensor:
-    """A search that costs nothing: it need not find anything."""
-    return torch.ones_like(pixels)
+def attribute(explainer: Any, *arguments: Any, **options: Any) -> Any:
+    """Maps in whatever form the arguments ask for."""
+    return explainer.attribute(*arguments, **options)
+
+
+def towards_white(context: SearchContext) -> Tensor:
+    """A search without cost: it need not find anything."""
+    return torch.ones_like(context.images)
 
 
 QUICK: dict[str, Callable[..., Any]] = METHODS | {
@@ -65,17 +76,17 @@ def test_inputs_come_back_in_the_form_they_were_given(network: nn.Module, images
     assert explainer.attribute(images[:2].half(), 1).dtype == torch.float16
     with pytest.raises(ValueError, match="`additional_forward_args` must be None"):
         explainer.attribute(images, target=1, additional_forward_args=(3,))
-    with pytest.raises(ValueError, match="`inputs` must be one tensor of images, got a tuple of 2"):
+    with pytest.raises(ValueError, match="`inputs` must be one tensor of images, got '2 tensors'"):
         explainer.attribute((images, images), target=1)
     with pytest.raises(ValueError, match="`images` must lie in"):
         explainer.attribute(images + 1, target=1)
 
 
 def test_sm_honours_captums_abs(network: nn.Module, images: Tensor) -> None:
-    signed = SM(network).attribute(images, target=1)
+    signed = attribute(SM(network), images, target=1)
     assert torch.equal(signed, saliency_map(network, images, 1))
     assert (signed < 0).any()
-    assert torch.equal(SM(network).attribute(images, target=1, abs=True), signed.abs())
+    assert torch.equal(attribute(SM(network), images, target=1, abs=True), signed.abs())
 
 
 def test_ig_honours_captums_arguments(network: nn.Module, images: Tensor) -> None:
@@ -84,18 +95,18 @@ def test_ig_honours_captums_arguments(network: nn.Module, images: Tensor) -> Non
     theirs, their_delta = IntegratedGradients(network).attribute(
         images.clone().requires_grad_(), return_convergence_delta=True, **asked
     )
-    ours, delta = IG(network).attribute(images, return_convergence_delta=True, internal_batch_size=2, **asked)
+    ours, delta = attribute(IG(network), images, return_convergence_delta=True, internal_batch_size=2, **asked)
     assert torch.allclose(ours, theirs, atol=1e-5)
     assert torch.allclose(delta, their_delta.float(), atol=1e-4)
     assert (delta < 0).any(), "the sign is Captum's"
     assert (delta > 0).any()
-    in_tuples = IG(network).attribute((images,), **(asked | {"baselines": (baseline,)}))
-    assert torch.equal(in_tuples[0], IG(network).attribute(images, **asked))
+    in_tuples = attribute(IG(network), (images,), **(asked | {"baselines": (baseline,)}))
+    assert torch.equal(in_tuples[0], attribute(IG(network), images, **asked))
     assert torch.equal(
-        IG(network, multiply_by_inputs=False).attribute(images, **asked),
+        attribute(IG(network, multiply_by_inputs=False), images, **asked),
         integrated_gradients(network, images, 1, baseline, 9, "gausslegendre").integral,
     )
-    default = IG(network).attribute(images, target=1)
+    default = attribute(IG(network), images, target=1)
     assert torch.equal(default, integrated_gradients(network, images, 1, "black", 20, "trapezoid").maps)
     again = IG(network).compute_convergence_delta(ours, baseline, images, target=1)
     assert torch.allclose(again.float(), delta, atol=1e-4)
@@ -106,32 +117,32 @@ def test_ig_honours_captums_arguments(network: nn.Module, images: Tensor) -> Non
         largest = max(largest, len(pixels))
         return network(pixels)  # type: ignore[no-any-return]
 
-    IG(counted).attribute(images, internal_batch_size=2)
+    attribute(IG(counted), images, internal_batch_size=2)
     assert largest == 2
 
 
 def test_big_takes_a_boundary_or_finds_one(network: nn.Module, images: Tensor, make_edge: Edge) -> None:
     edge = make_edge(torch.rand(images.shape), torch.arange(7) != 3)
-    maps, delta = BIG(network).attribute(images, boundary=edge, n_steps=5, return_convergence_delta=True)
+    maps, delta = attribute(BIG(network), images, boundary=edge, n_steps=5, return_convergence_delta=True)
     expected = boundary_integrated_gradients(network, images, edge, points=5)
     assert torch.equal(maps.nan_to_num(9), expected.maps.nan_to_num(9))
     assert torch.equal(delta.abs().nan_to_num(9), expected.gap.nan_to_num(9))
     assert maps[3].isnan().all()
-    assert BIG(network, on_missing="last").attribute(images, boundary=edge).isfinite().all()
-    assert BSM(network).attribute(images, boundary=edge)[3].isnan().all()
-    assert BSM(network, on_missing="last").attribute(images, boundary=edge).isfinite().all()
+    assert attribute(BIG(network, on_missing="last"), images, boundary=edge).isfinite().all()
+    assert attribute(BSM(network), images, boundary=edge)[3].isnan().all()
+    assert attribute(BSM(network, on_missing="last"), images, boundary=edge).isfinite().all()
     found = find_boundary(network, images[:2])
     assert torch.allclose(
-        BIG(network).attribute(images[:2]), boundary_integrated_gradients(network, images[:2], found).maps, atol=1e-5
+        attribute(BIG(network), images[:2]), boundary_integrated_gradients(network, images[:2], found).maps, atol=1e-5
     )
 
 
-def test_big_hands_its_search_on(network: nn.Module, images: Tensor) -> None:
+def test_big_passes_its_options_to_the_search(network: nn.Module, images: Tensor) -> None:
     seen: dict[str, Any] = {}
 
-    def search(calls: Any, pixels: Tensor, labels: Any, norm: Any, seeds: Any, progress: Any, **options: Any) -> Tensor:
-        seen.update(options, seeds=seeds, norm=norm)
-        return torch.ones_like(pixels)
+    def search(context: SearchContext, **options: Any) -> Tensor:
+        seen.update(options, seeds=context.seeds, norm=context.norm)
+        return torch.ones_like(context.images)
 
     for kind in (BIG, BSM):
         seen.clear()
@@ -148,7 +159,8 @@ def test_big_hands_its_search_on(network: nn.Module, images: Tensor) -> None:
         ("BIG", {"n_steps": 0}, "`n_steps` must be a whole number of points"),
         ("BIG", {"method": "simpson"}, "`method` must be one of trapezoid"),
         ("IG", {"baselines": "grey"}, "`baselines` must be one of"),
-        ("IG", {"baselines": 3.0}, "`baselines` must lie in"),
+        ("IG", {"baselines": 3.0}, "`baselines` must be in \\[0, 1\\], as the images, got \\[3.0, 3.0\\]"),
+        ("IG", {"baselines": torch.zeros(2, 5)}, "`baselines` must be of the images' shape"),
         *(
             (name, {"internal_batch_size": -1}, "`internal_batch_size` must be")
             for name in ("IG", "BIG", "AGI", "SmoothGrad")
@@ -158,8 +170,24 @@ def test_big_hands_its_search_on(network: nn.Module, images: Tensor) -> None:
 def test_errors_name_what_the_caller_typed(
     network: nn.Module, images: Tensor, name: str, options: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(ValueError, match=f"^{message}"):
+    with pytest.raises(ArgumentError, match=f"^{message}") as caught:
         QUICK[name](network).attribute(images, **options)
+    assert caught.value.argument in options
+
+
+def test_a_wrong_type_is_a_type_error_with_captums_name(network: nn.Module, images: Tensor) -> None:
+    with pytest.raises(TypeError, match=r"^`baselines` must be one of black, white, .* or a tensor, got 'list'"):
+        IG(network).attribute(images, baselines=[0.0])  # type: ignore[arg-type]
+
+
+def test_errors_are_renamed_by_their_field_not_by_their_text(network: nn.Module, images: Tensor) -> None:
+    """A message that begins like one of ours, from the caller's own model, stays as it is."""
+
+    def failing(pixels: Tensor) -> Tensor:
+        raise ValueError("`points` must be mine")
+
+    with pytest.raises(ValueError, match=r"^`points` must be mine$"):
+        IG(failing).attribute(images)
 
 
 @pytest.mark.parametrize("kind", [BIG, BSM])
@@ -172,7 +200,7 @@ def test_a_wrong_search_fails_before_any_image_is_seen(network: nn.Module, kind:
 
 def test_every_attribute_says_what_it_takes() -> None:
     for kind in METHODS.values():
-        assert "`target` is a class" in str(kind.attribute.__doc__)  # type: ignore[attr-defined]
+        assert "`target` is one class" in str(kind.attribute.__doc__)  # type: ignore[attr-defined]
     for word in ("boundary", "n_steps", "method", "internal_batch_size"):
         assert f"`{word}`" in str(BIG.attribute.__doc__)
 
@@ -205,7 +233,7 @@ def test_delta_inside_the_noise_tunnel(network: nn.Module, images: Tensor, name:
 
 def test_captums_visualization_draws_our_maps(network: nn.Module, images: Tensor) -> None:
     mpl.use("Agg")
-    maps = SM(network).attribute(images[:1])[0].permute(1, 2, 0).numpy()
+    maps = attribute(SM(network), images[:1])[0].permute(1, 2, 0).numpy()
     figure, _ = visualization.visualize_image_attr(
         maps, images[0].permute(1, 2, 0).numpy(), method="blended_heat_map", sign="all", use_pyplot=False
     )
@@ -225,9 +253,10 @@ def test_quantus_calling_convention(network: nn.Module, images: Tensor, name: st
 def test_quantus_options_find_their_place(network: nn.Module, images: Tensor) -> None:
     noisy = images.numpy() * 2 - 0.5
     found = explain(network, noisy, np.array(1), method="IG", n_steps=4, baselines=0.5, bounds=None)
-    expected = IG(network, bounds=None).attribute(torch.as_tensor(noisy), target=1, n_steps=4, baselines=0.5)
+    expected = attribute(IG(network, bounds=None), torch.as_tensor(noisy), target=1, n_steps=4, baselines=0.5)
     assert np.allclose(found, expected.numpy(), atol=1e-6)
-    assert np.allclose(explain(network, images.numpy(), None, method="SM"), SM(network).attribute(images).numpy(), atol=1e-6)
+    maps = explain(network, images.numpy(), None, method="SM")
+    assert np.allclose(maps, attribute(SM(network), images).numpy(), atol=1e-6)
     with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
         explain(network, images.numpy(), np.array(1), method="IG", colour=3)
 
@@ -240,7 +269,7 @@ def test_method_resolves_names_classes_and_functions(network: nn.Module, images:
     maps = method(lambda model, pixels, target: pixels * 0 + target)(network).attribute(images, target=3)
     assert (maps == 3).all()
     for wrong, hint in (("BIGG", "BIG"), ("smoothgrad", "SmoothGrad"), ("big", "BIG"), ("ig", "IG")):
-        with pytest.raises(ValueError, match=f"`method` must be one of SM, .*got '{wrong}': did you mean {hint}\\?"):
+        with pytest.raises(ValueError, match=f"`method` must be one of SM, .*got '{wrong}': did you mean '{hint}'\\?"):
             method(wrong)
     with pytest.raises(TypeError, match="`method` must be a name, a class or a function, got int"):
         method(3)  # type: ignore[arg-type]
@@ -254,14 +283,14 @@ def test_chunk_bounds_and_seed_reach_the_search_and_captum(network: nn.Module, i
         largest = max(largest, len(pixels))
         return network(pixels)  # type: ignore[no-any-return]
 
-    BIG(counted).attribute(images, internal_batch_size=2)
+    attribute(BIG(counted), images, internal_batch_size=2)
     attribute_all(counted, images, ["BIG", "BSM"], chunk=2)
     assert largest == 2
     # Noise takes pixels out of [0, 1]; bounds=None lets them, also the search and Captum's own methods.
     noisy = images * 3 - 1
     maps = attribute_all(network, noisy, ["SM", "BSM", "captum:Saliency"], bounds=None)
     assert torch.allclose(maps["SM"], maps["captum:Saliency"], atol=1e-6)  # type: ignore[arg-type]
-    assert torch.equal(maps["BSM"], BSM(network, bounds=None).attribute(noisy))  # type: ignore[arg-type]
+    assert torch.equal(maps["BSM"], attribute(BSM(network, bounds=None), noisy))  # type: ignore[arg-type]
     names = ["captum:GradientShap"]
     drawn = [attribute_all(network, images, names, seed=seed)[names[0]] for seed in (0, 0, 1)]
     assert torch.equal(drawn[0], drawn[1])  # type: ignore[arg-type]

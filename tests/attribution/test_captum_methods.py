@@ -4,7 +4,7 @@ import copy
 import importlib.util
 from typing import Any
 
-import captum.attr
+import captum.attr  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 import torch
@@ -12,7 +12,7 @@ from known_models import small_network
 from torch import Tensor, nn
 from torch.nn import functional
 
-from locality.attribution import SM, method
+from locality.attribution import method, saliency_map
 from locality.attribution.captum_methods import DEFAULTS, captum_names, patches
 from locality.zoo.load import load_model
 
@@ -31,7 +31,8 @@ class Plain(nn.Module):
         self.pool = nn.AdaptiveAvgPool2d(1)
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.head(self.pool(self.body(images)).flatten(1))
+        logits: Tensor = self.head(self.pool(self.body(images)).flatten(1))
+        return logits
 
 
 @pytest.fixture
@@ -49,7 +50,8 @@ def test_every_default_gives_signed_maps_that_do_not_depend_on_the_batch(
     explainer = method(f"captum:{name}")(network)
     torch.manual_seed(0)
     np.random.seed(0)
-    before, numpy_before = torch.get_rng_state(), np.random.get_state()[1].copy()
+    numpy_state: Any = np.random.get_state
+    before, numpy_before = torch.get_rng_state(), numpy_state()[1].copy()
     images = images[:3]
     maps = explainer.attribute(images)
     assert maps.shape == images.shape
@@ -57,7 +59,7 @@ def test_every_default_gives_signed_maps_that_do_not_depend_on_the_batch(
         assert (maps < 0).any()
         assert (maps > 0).any()
     assert torch.equal(torch.get_rng_state(), before)
-    assert np.array_equal(np.random.get_state()[1], numpy_before)
+    assert np.array_equal(numpy_state()[1], numpy_before)
     assert all(part.training for part in network.modules())
     assert not any(part._forward_hooks or part._backward_hooks or part._forward_pre_hooks for part in network.modules())
     assert all(p.grad is None for p in network.parameters())
@@ -93,7 +95,7 @@ def test_arguments_can_be_overridden(network: nn.Module, images: Tensor) -> None
     explainer = method("captum:Saliency")
     assert torch.equal(explainer(network).attribute(images, abs=True), explainer(network).attribute(images).abs())
     assert torch.equal(explainer(network, abs=True).attribute(images), explainer(network).attribute(images).abs())
-    assert torch.allclose(explainer(network).attribute(images), SM(network).attribute(images), atol=1e-6)
+    assert torch.allclose(explainer(network).attribute(images), saliency_map(network, images), atol=1e-6)
 
 
 def test_random_methods_are_seeded(network: nn.Module, images: Tensor) -> None:
@@ -107,13 +109,9 @@ def test_random_methods_are_seeded(network: nn.Module, images: Tensor) -> None:
 
 def test_cam_is_upsampled_and_spread_over_channels(network: nn.Module, images: Tensor) -> None:
     maps = method("captum:LayerGradCam@body.1")(network).attribute(images, target=2)
-    layer = network.body[1]  # type: ignore[index]
-    kept: list[Tensor] = []
-    handle = layer.register_forward_hook(lambda module, given, output: kept.append(output.clone()))  # type: ignore[union-attr]
-    leaf = images.clone().requires_grad_()
-    before = nn.Sequential(network.stem, network.body[0], layer)(leaf)  # type: ignore[index, arg-type]
-    handle.remove()  # type: ignore[union-attr]
-    rest = network.head(before.relu().mean((2, 3))) * 4  # type: ignore[operator]
+    parts: Any = network
+    before = nn.Sequential(parts.stem, *parts.body[:2])(images)
+    rest = parts.head(before.relu().mean((2, 3))) * 4
     (gradient,) = torch.autograd.grad(rest[:, 2].sum(), before)
     cam = (gradient.mean((2, 3), keepdim=True) * before).sum(1, keepdim=True).detach()
     expected = functional.interpolate(cam, (12, 12), mode="bilinear")
@@ -128,11 +126,11 @@ def test_cam_is_upsampled_and_spread_over_channels(network: nn.Module, images: T
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("captum:DeepLft", r"`captum:DeepLft` must name a Captum class.*did you mean captum:DeepLift\?"),
-        ("captum:NoiseTunnel", "must name a Captum class"),
-        ("captum:NeuronGradient", "must name a Captum class"),
-        ("captum:LayerGradCam", "must name a layer, such as captum:LayerGradCam@layer4"),
-        ("captum:DeepLift@body", "must not name a layer"),
+        ("captum:DeepLft", r"captum:NAME of a Captum class.*, got 'captum:DeepLft': did you mean 'DeepLift'\?"),
+        ("captum:NoiseTunnel", "of a Captum class that explains images, got .*: there are IntegratedGradients"),
+        ("captum:NeuronGradient", "of a Captum class that explains images"),
+        ("captum:LayerGradCam", "must be a name with a layer, such as captum:LayerGradCam@layer4"),
+        ("captum:DeepLift@body", "must be captum:DeepLift without a layer"),
     ],
 )
 def test_wrong_names_are_refused(name: str, message: str) -> None:
@@ -141,11 +139,11 @@ def test_wrong_names_are_refused(name: str, message: str) -> None:
 
 
 def test_wrong_layers_and_models_are_refused(network: nn.Module, images: Tensor) -> None:
-    with pytest.raises(ValueError, match=r"`@body.9` must name a module of the model, nearest are body"):
+    with pytest.raises(ValueError, match=r"`layer` must be the name of a module of the model, got 'body.9': did you"):
         method("captum:LayerGradCam@body.9")(network)
     with pytest.raises(TypeError, match=r"`model` must be an nn.Module for captum:DeepLift"):
         method("captum:DeepLift")(lambda pixels: pixels.flatten(1))
-    with pytest.raises(ValueError, match="`LayerGradientXActivation@head` must give N×channels×height×width"):
+    with pytest.raises(ValueError, match="`LayerGradientXActivation@head` must return N×channels×height×width"):
         method("captum:LayerGradientXActivation@head")(network).attribute(images, target=1)
     with pytest.raises(ValueError, match="`target` must be a class from 0 to 4, got 9"):
         method("captum:Saliency")(network).attribute(images, target=9)
@@ -177,11 +175,15 @@ def test_patches_cover_the_image() -> None:
     assert len(captum_names()) > 20
 
 
-@pytest.mark.skipif(HAS_SKLEARN, reason="scikit-learn is here, so nothing is missing")
 @pytest.mark.parametrize("name", sorted(FITTED))
-def test_missing_scikit_learn_is_said(network: nn.Module, images: Tensor, name: str) -> None:
-    with pytest.raises(RuntimeError, match=f"captum:{name} needs scikit-learn: run pip install scikit-learn"):
-        method(f"captum:{name}")(network).attribute(images[:1])
+def test_a_missing_scikit_learn_is_named(network: nn.Module, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=f"captum:{name} needs scikit-learn, which is not installed: pip install"):
+        method(f"captum:{name}")(network)
+
+
+def test_which_methods_fit_a_model_with_scikit_learn() -> None:
+    assert {name for name, defaults in DEFAULTS.items() if defaults.fits} == FITTED
 
 
 def test_random_methods_seed_no_device_but_their_own(monkeypatch: pytest.MonkeyPatch) -> None:

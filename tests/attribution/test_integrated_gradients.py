@@ -4,33 +4,34 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from captum.attr import IntegratedGradients
-from captum.attr._utils.approximation_methods import approximation_parameters
+from captum.attr import IntegratedGradients  # type: ignore[import-untyped]
+from captum.attr._utils.approximation_methods import approximation_parameters  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
 from locality.attribution import integrated_gradients
 from locality.attribution.baselines import baseline_images
-from locality.attribution.integrated_gradients import RULES, path_points
+from locality.attribution.integrated_gradients import RULES, quadrature
 from locality.model_calls import open_model
 
 
 def captum_maps(model: nn.Module, images: Tensor, target: Tensor, method: str, points: int, baseline: float = 0.0) -> Tensor:
     leaf = images.clone().requires_grad_()
     explainer = IntegratedGradients(model)
-    return explainer.attribute(
+    maps: Tensor = explainer.attribute(
         leaf, baselines=baseline, target=target, method=method, n_steps=points, internal_batch_size=len(images)
-    ).detach()
+    )
+    return maps.detach()
 
 
 @pytest.mark.parametrize("rule", sorted(RULES))
-def test_weights_sum_to_one_and_places_lie_on_the_path(rule: str) -> None:
+def test_weights_sum_to_one_and_positions_lie_on_the_path(rule: str) -> None:
     for points in (2, 3, 20):
-        places, weights = path_points(rule, points)
-        assert len(places) == len(weights) == points
+        positions, weights = quadrature(rule, points)
+        assert len(positions) == len(weights) == points
         assert weights.sum().item() == pytest.approx(1, abs=1e-12)
-        assert places.min() >= 0
-        assert places.max() <= 1
-        assert (places.diff() > 0).all()
+        assert positions.min() >= 0
+        assert positions.max() <= 1
+        assert (positions.diff() > 0).all()
 
 
 def test_captums_trapezoid_weights_do_not_sum_to_one() -> None:
@@ -184,8 +185,8 @@ def test_baselines_as_tensors_broadcast(linear: nn.Module) -> None:
     ("options", "message"),
     [
         ({"baseline": "grey"}, "`baseline` must be one of"),
-        ({"baseline": torch.rand(2, 3, 4, 4)}, "`baseline` must have the shape"),
-        ({"baseline": -1.0}, r"`baseline` must lie in \[0, 1\], got \[-1, -1\]"),
+        ({"baseline": torch.rand(2, 3, 4, 4)}, "`baseline` must be of the images' shape"),
+        ({"baseline": -1.0}, r"`baseline` must be in \[0, 1\], as the images, got \[-1.0, -1.0\]"),
         ({"baseline": float("nan")}, "`baseline` must be finite"),
         ({"points": 1}, "`points` must be at least 2"),
         ({"points": 0, "rule": "riemann_left"}, "`points` must be a whole number"),

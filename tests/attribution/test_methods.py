@@ -1,11 +1,11 @@
-"""SM, BSM, BIG, SmoothGrad, AGI and all together: closed forms, sharing, undefined maps."""
+"""SM, BSM, BIG, SmoothGrad and AGI: closed forms and undefined maps."""
 
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from captum.attr import Saliency
+from captum.attr import Saliency  # type: ignore[import-untyped]
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -22,8 +22,8 @@ from locality.attribution import (
     smooth_gradient,
 )
 from locality.boundary import find_boundary
-from locality.model_calls import _runner, open_model
-from locality.types import Boundary, PathMaps
+from locality.model_calls import open_model
+from locality.types import Boundary
 
 Edge = Callable[..., Boundary]
 
@@ -101,15 +101,15 @@ def test_no_boundary_leaves_the_map_undefined(
 
 
 def test_a_boundary_of_other_images_is_refused(network: nn.Module, images: Tensor, make_edge: Edge) -> None:
-    with pytest.raises(ValueError, match="`boundary` must hold one point for each image"):
+    with pytest.raises(ValueError, match="`boundary` must be one point for each image"):
         boundary_saliency(network, images, make_edge(torch.rand(6, 3, 12, 12)))
     with pytest.raises(ValueError, match="`on_missing` must be 'nan'"):
         boundary_saliency(network, images, make_edge(images), on_missing="zero")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"`boundary` must be a Boundary, .* or a tensor of points, got list"):
+    with pytest.raises(TypeError, match="`boundary` must be the Boundary of find_boundary or a tensor of points, got list"):
         boundary_saliency(network, images, [1])  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="`boundary` must hold one point for each image"):
+    with pytest.raises(ValueError, match="`boundary` must be one point for each image"):
         attribute_all(network, images, ["BIG"], boundary=torch.rand(6, 3, 12, 12))
-    with pytest.raises(ValueError, match="`boundary` must hold finite points"):
+    with pytest.raises(ValueError, match="`boundary` must be finite"):
         boundary_saliency(network, images, images * float("nan"))
 
 
@@ -119,114 +119,11 @@ def test_points_from_elsewhere_are_taken_as_they_are(network: nn.Module, images:
     bsm, big = boundary_saliency(network, images, edge), boundary_integrated_gradients(network, images, edge).maps
     assert torch.equal(boundary_saliency(network, images, points.double()), bsm)
     assert torch.equal(boundary_integrated_gradients(network, images, points).maps, big)
-    assert torch.equal(BSM(network).attribute(images, boundary=points), bsm)
-    assert torch.equal(BIG(network).attribute(images, boundary=points.requires_grad_()), big)
+    kinds: list[tuple[Any, Tensor]] = [(BSM, bsm), (BIG, big)]
+    for kind, expected in kinds:
+        assert torch.equal(kind(network).attribute(images, boundary=points.clone().requires_grad_()), expected)
     found = attribute_all(network, images, ["BSM", "BIG"], boundary=points)
     assert torch.allclose(found["BIG"].maps, big, atol=1e-6)  # type: ignore[union-attr]
-
-
-def test_whoever_lets_us_search_hears_of_undefined_maps(images: Tensor) -> None:
-    def mean(pixels: Tensor) -> Tensor:  # class 1 comes nearer with brightness and is still out of reach
-        return torch.stack([2 + 0.5 * pixels.mean((1, 2, 3)), pixels.mean((1, 2, 3))], dim=1)
-
-    said = "no boundary was found for 7 of 7 images: their maps are nan, undefined; on_missing='last'"
-    for ask in (BIG(mean).attribute, BSM(mean).attribute, lambda images: attribute_all(mean, images, ["BSM", "BIG"])):
-        with pytest.warns(UserWarning, match=said) as seen:
-            ask(images)
-        assert len(seen) == 1
-        assert seen[0].filename == __file__
-    BIG(mean, on_missing="last").attribute(images)
-    BIG(mean).attribute(images, boundary=find_boundary(mean, images))  # the caller has seen `found`
-    assert attribute_all(mean, images, ["SM"])["SM"].isfinite().all()  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize(
-    ("names", "options", "message"),
-    [
-        (["IG"], {"baselines": "white"}, r"`baselines` is no argument of attribute_all, which .*did you mean `baseline`\?"),
-        (["BIG"], {"baselines": "white"}, r"takes model, images, methods, .*norm, .*steps.*did you mean `baseline`\?"),
-        (["IG"], {"baselines": 1.0, "search": "foolbox:DDNAttack"}, "did you mean `baseline`"),
-        (["IG"], {"n_steps": 5}, "`n_steps` is no argument of attribute_all"),
-        (["IG"], {"colour": 3, "search": "paper"}, "for search='paper', norm, labels, progress, epsilons$"),
-        (["BIG"], {"colour": 3, "search": "paper"}, "`colour` is no argument of attribute_all"),
-        (["BIG"], {"colour": 3, "search": "foolbox:DDNAttack"}, "`colour` is no option of foolbox:DDNAttack"),
-        ("SM", {}, r"`methods` must be a list of names, got 'SM': pass \['SM'\]"),
-        ([BIG], {}, r"`methods` must be a list of names, got BIG: pass a name, or call BIG\(model\)"),
-        (["SM"], {"search": None}, "`search` must be one of fast"),
-    ],
-)
-def test_together_refuses_what_it_would_ignore(
-    network: nn.Module, images: Tensor, names: Any, options: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(TypeError, match=message):
-        attribute_all(network, images, names, **options)
-
-
-def test_together_takes_the_options_of_its_search(network: nn.Module, images: Tensor) -> None:
-    attribute_all(network, images[:2], ["IG", "BIG"], steps=4, norm="linf")
-    attribute_all(network, images[:2], ["SM"], search="foolbox:DDNAttack", stepsize=4)  # for when a boundary is wanted
-    own = {"search": lambda calls, pixels, *_, patience: 1 - pixels, "patience": 3}
-    attribute_all(network, images[:2], ["BIG"], on_missing="last", **own)  # type: ignore[arg-type]
-
-
-def test_together_gives_the_same_numbers_with_fewer_gradients(network: nn.Module, images: Tensor, make_edge: Edge) -> None:
-    found = torch.tensor([True, True, False, True, True, True, True])
-    edge = make_edge(torch.rand(images.shape), found)
-    names = ["SM", "IG", "BSM", "BIG"]
-    with open_model(network, images) as calls:
-        together = attribute_all(calls, images, names, boundary=edge, baseline="blur")
-        shared, forwards = calls.gradients, calls.forwards
-    with open_model(network, images) as calls:
-        apart: dict[str, PathMaps | Tensor] = {
-            "SM": saliency_map(calls, images),
-            "IG": integrated_gradients(calls, images, None, "blur"),
-            "BSM": boundary_saliency(calls, images, edge),
-            "BIG": boundary_integrated_gradients(calls, images, edge),
-        }
-        separate = calls.gradients
-    assert list(together) == names
-    for name in names:
-        ours, single = together[name], apart[name]
-        if isinstance(ours, PathMaps):
-            assert isinstance(single, PathMaps)
-            assert torch.allclose(ours.gap, single.gap, atol=1e-5, equal_nan=True)
-            assert torch.allclose(ours.integral, single.integral, atol=1e-6, equal_nan=True)
-            ours, single = ours.maps, single.maps
-        assert isinstance(single, Tensor)
-        assert torch.allclose(ours, single, atol=1e-6, equal_nan=True), name
-    assert separate == 7 + 7 * 20 + 6 + 7 + 6 * 19
-    assert (shared, forwards) == (7 + 7 * 19 + 6 * 19, 0)
-
-
-def test_together_searches_with_an_open_model(network: nn.Module, images: Tensor) -> None:
-    names = ["SM", "IG", "BSM", "BIG"]
-    alone = attribute_all(network, images, names)
-    edge = find_boundary(network, images)
-    with open_model(network, images) as calls:
-        shared = attribute_all(calls, images, names)
-        assert calls.gradients == edge.gradients + len(images) * 39
-        assert calls.forwards == edge.forwards
-    for name in names:
-        ours, theirs = shared[name], alone[name]
-        if isinstance(ours, PathMaps) and isinstance(theirs, PathMaps):
-            assert torch.equal(ours.delta, theirs.delta)
-            ours, theirs = ours.maps, theirs.maps
-        assert torch.equal(ours, theirs), name  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("kind", [BSM, BIG])
-def test_a_block_of_images_opens_the_model_once(
-    network: nn.Module, images: Tensor, kind: type[BSM] | type[BIG], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened: list[object] = []
-
-    def noted(*arguments: Any) -> Any:
-        opened.append(arguments[0])
-        return _runner(*arguments)
-
-    monkeypatch.setattr("locality.model_calls._runner", noted)
-    kind(network).attribute(images)
-    assert opened == [network]
 
 
 def test_the_gap_is_the_size_of_the_signed_delta(network: nn.Module, images: Tensor) -> None:
@@ -237,44 +134,6 @@ def test_the_gap_is_the_size_of_the_signed_delta(network: nn.Module, images: Ten
         change = calls.logits(images).max(1)
         white = calls.logits(torch.ones_like(images)).gather(1, change.indices[:, None])[:, 0]
     assert torch.allclose(path.delta, path.maps.flatten(1).sum(1) - (change.values - white), atol=1e-5)
-
-
-@pytest.mark.parametrize("rule", ["gausslegendre", "riemann_left", "riemann_right"])
-def test_together_with_open_rules(network: nn.Module, images: Tensor, make_edge: Edge, rule: str) -> None:
-    edge = make_edge(torch.rand(images.shape))
-    for names in (["IG"], ["BIG"], ["BSM", "BIG"], ["SM", "IG", "BSM", "BIG", "InputXGradient"]):
-        found = attribute_all(network, images, names, 1, edge, points=6, rule=rule)
-        assert list(found) == names
-        if "IG" in names:
-            assert torch.allclose(
-                found["IG"].maps,  # type: ignore[union-attr]
-                integrated_gradients(network, images, 1, points=6, rule=rule).maps,
-                atol=1e-6,
-            )
-        if "BIG" in names:
-            assert torch.allclose(
-                found["BIG"].maps,  # type: ignore[union-attr]
-                boundary_integrated_gradients(network, images, edge, 1, 6, rule).maps,
-                atol=1e-6,
-            )
-        if "InputXGradient" in names:
-            assert torch.allclose(found["InputXGradient"], input_x_gradient(network, images, 1), atol=1e-6)  # type: ignore[arg-type]
-
-
-def test_together_finds_the_boundary_itself_and_runs_captums(network: nn.Module, images: Tensor) -> None:
-    found = attribute_all(network, images[:2], ["captum:Saliency", "BIG", "SmoothGrad", "AGI"])
-    assert list(found) == ["captum:Saliency", "BIG", "SmoothGrad", "AGI"]
-    assert torch.allclose(found["captum:Saliency"], saliency_map(network, images[:2]), atol=1e-6)  # type: ignore[arg-type]
-    assert torch.allclose(found["SmoothGrad"], smooth_gradient(network, images[:2]), atol=1e-6)  # type: ignore[arg-type]
-    assert torch.allclose(found["AGI"], adversarial_gradient_integration(network, images[:2]), atol=1e-5)  # type: ignore[arg-type]
-    edge = find_boundary(network, images[:2])
-    assert torch.allclose(
-        found["BIG"].maps,  # type: ignore[union-attr]
-        boundary_integrated_gradients(network, images[:2], edge).maps,
-        atol=1e-5,
-    )
-    with pytest.raises(ValueError, match="did you mean BIG"):
-        attribute_all(network, images, ["BIGG"])
 
 
 def test_smooth_gradient_of_one_unit_is_known(make_edge: Edge) -> None:

@@ -176,9 +176,9 @@ def test_double_and_half_precision(network: nn.Module, images: Tensor, name: str
     [
         (lambda images: images * 4 - 2, ValueError, r"`images` must lie in \[0, 1\]"),
         (lambda images: (images * 255).byte(), TypeError, "`images` must be float32 in"),
-        (lambda images: images[0], ValueError, "`images` must be N×C×H×W"),
+        (lambda images: images[0], ValueError, "`images` must be of shape N×C×H×W"),
         (lambda images: images * float("nan"), ValueError, "`images` must be finite"),
-        (lambda images: images[:0], ValueError, "`images` must hold at least one image"),
+        (lambda images: images[:0], ValueError, "`images` must be a batch of at least one image"),
     ],
 )
 def test_wrong_images_are_named(
@@ -192,7 +192,7 @@ def test_wrong_images_are_named(
 @pytest.mark.parametrize(
     ("target", "kind", "message"),
     [
-        (5, ValueError, "`target` must be a class from 0 to 4, got 5 to 5"),
+        (5, ValueError, "`target` must be a class from 0 to 4, got 5"),
         (-1, ValueError, "`target` must be a class from 0 to 4"),
         ([0, 1], ValueError, "`target` must be one class or one for each of the 7 images, got 2"),
         (1.0, TypeError, "`target` must be whole class numbers, got torch.float32"),

@@ -40,7 +40,8 @@ def test_a_metric_that_scores_the_maps(quantus: ModuleType, network: nn.Module, 
     masks[:, :, 3:9, 2:10] = True
 
     def one_channel(*args: Any, **options: Any) -> np.ndarray:  # what Quantus' localisation metrics need
-        return explain(*args, **options).sum(1, keepdims=True)
+        maps: np.ndarray = explain(*args, **options).sum(1, keepdims=True)
+        return maps
 
     metric = quantus.RelevanceMassAccuracy(abs=True, disable_warnings=True)
     options = asked(images, explain_func=one_channel, explain_func_kwargs={"method": name}, s_batch=masks)

@@ -1,37 +1,18 @@
 """AutoPGD at growing epsilons: the paper's appendix B.2."""
 
-import random
-from collections.abc import Callable
-from typing import Any
-
-import numpy as np
 import pytest
 import torch
-from known_models import linear_model, small_network
+from known_models import linear_layer, linear_model, small_network
+from search_checks import caller_state, crosses, l2_length, run_search
 from torch import Tensor, nn
 
+from locality.boundary import find_boundary
 from locality.boundary.autopgd import ZERO_GRADIENTS, _apgd, autopgd_search
 from locality.boundary.bisect import bisect
 from locality.boundary.pgd_cw import EPSILONS
+from locality.boundary.search import SearchContext
 from locality.model_calls import Calls, open_model
-from locality.model_calls.randomness import image_seeds
 from locality.perturbation import margin
-
-
-def found(model: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, **options: Any) -> tuple[Tensor, Calls]:
-    seeds = image_seeds(images, options.pop("seed", 0))
-    with open_model(model, images, options.pop("chunk", None)) as calls:
-        points = autopgd_search(calls, images, labels, "l2", seeds, lambda done, total: None, **options)
-    return points, calls
-
-
-def crosses(model: Callable[[Tensor], Tensor], points: Tensor, labels: Tensor) -> Tensor:
-    with torch.no_grad():
-        return margin(model(points), labels) < 0
-
-
-def length(offset: Tensor) -> Tensor:
-    return offset.flatten(1).norm(dim=1)
 
 
 @pytest.fixture(scope="module")
@@ -45,19 +26,19 @@ def first_epsilons(exact: Tensor) -> Tensor:
 
 def test_it_finds_the_boundary_of_a_linear_model(near: tuple[nn.Module, Tensor, Tensor, Tensor]) -> None:
     model, images, labels, exact = near
-    points, _ = found(model, images, labels)
+    points, _ = run_search(autopgd_search, model, images, labels)
     assert crosses(model, points, labels).all()
-    assert (length(points - images) <= torch.tensor(EPSILONS)[first_epsilons(exact)] * 1.0001).all()
+    assert (l2_length(points - images) <= torch.tensor(EPSILONS)[first_epsilons(exact)] * 1.0001).all()
     with open_model(model, images) as calls:
         points = bisect(calls, images, points, labels)
-    assert torch.allclose(length(points - images), exact, rtol=0.05)
-    assert (length(points - images) >= exact * 0.9999).all()
+    assert torch.allclose(l2_length(points - images), exact, rtol=0.05)
+    assert (l2_length(points - images) >= exact * 0.9999).all()
 
 
 @pytest.mark.parametrize(("classes", "losses"), [(4, 2), (3, 2), (2, 1)])
 def test_each_image_stops_at_its_first_successful_epsilon(classes: int, losses: int) -> None:
     model, images, labels, exact = linear_model([0.12, 0.2, 0.6], classes)
-    points, calls = found(model, images, labels)
+    points, calls = run_search(autopgd_search, model, images, labels)
     rounds = losses * int((first_epsilons(exact) + 1).sum())
     assert crosses(model, points, labels).all()
     assert calls.gradients == 101 * rounds, "100 iterations and the start"
@@ -66,22 +47,25 @@ def test_each_image_stops_at_its_first_successful_epsilon(classes: int, losses: 
 
 def test_the_closer_of_the_two_losses_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     model, images, labels, _ = linear_model([0.2, 0.2, 0.2])
-    towards = model[1].weight[(labels + 1) % 4] - model[1].weight[labels]
-    towards = (towards / towards.norm(dim=1, keepdim=True)).detach().view_as(images)
+    weights = linear_layer(model).weight.detach()
+    normals = weights[(labels + 1) % 4] - weights[labels]
+    normals = torch.nn.functional.normalize(normals).view_as(images)
     reach = {"ce": [0.25, 0.3, 0.1], "dlr": [0.3, 0.1, 0.15]}
 
     def fake(calls: Calls, images: Tensor, labels: Tensor, directions: Tensor, epsilon: float, loss: str) -> Tensor:
         assert len(images) in (1, 3)
-        return images + torch.tensor(reach[loss][-len(images) :]).view(-1, 1, 1, 1) * towards[-len(images) :]
+        lengths = torch.tensor(reach[loss][-len(images) :]).view(-1, 1, 1, 1)
+        return images + lengths * normals[-len(images) :]
 
     monkeypatch.setattr("locality.boundary.autopgd._apgd", fake)
-    points, _ = found(model, images, labels)
-    assert torch.allclose(length(points - images), torch.tensor([0.25, 0.3, 0.15])), "the third never crosses: the last one"
+    points, _ = run_search(autopgd_search, model, images, labels)
+    lengths = torch.tensor([0.25, 0.3, 0.15])  # the third never crosses: the last point
+    assert torch.allclose(l2_length(points - images), lengths)
 
 
 def test_a_failure_is_no_success() -> None:
     model, images, labels, _ = linear_model([0.4, 1.25])
-    points, calls = found(model, images, labels)
+    points, calls = run_search(autopgd_search, model, images, labels)
     assert crosses(model, points, labels).tolist() == [True, False]
     assert calls.gradients == 101 * 2 * (4 + 7)
     with torch.no_grad():
@@ -107,13 +91,13 @@ def test_company_order_and_chunks_do_not_matter_and_the_seed_does() -> None:
     labels = model.eval()(images).argmax(1)
     order = torch.tensor([3, 0, 2, 1])
     epsilons = [0.15, 0.5]
-    together, _ = found(model, images, labels, epsilons=epsilons)
+    together, _ = run_search(autopgd_search, model, images, labels, epsilons=epsilons)
     assert crosses(model, together, labels).all()
-    shuffled, _ = found(model, images[order], labels[order], chunk=3, epsilons=epsilons)
+    shuffled, _ = run_search(autopgd_search, model, images[order], labels[order], chunk=3, epsilons=epsilons)
     assert torch.allclose(shuffled, together[order], atol=1e-4)
-    alone, _ = found(model, images[1:2], labels[1:2], epsilons=epsilons)
+    alone, _ = run_search(autopgd_search, model, images[1:2], labels[1:2], epsilons=epsilons)
     assert torch.allclose(alone, together[1:2], atol=1e-4)
-    other, _ = found(model, images[1:2], labels[1:2], epsilons=epsilons, seed=1)
+    other, _ = run_search(autopgd_search, model, images[1:2], labels[1:2], epsilons=epsilons, seed=1)
     assert not torch.allclose(other, together[1:2], atol=1e-4)
 
 
@@ -127,8 +111,8 @@ def test_the_start_lies_on_the_sphere_of_epsilon() -> None:
         logits: Tensor = model(pixels)
         return logits
 
-    found(spy, images, labels, epsilons=[0.2])
-    assert torch.allclose(length(seen[0] - images), torch.tensor(0.2), rtol=1e-3)
+    run_search(autopgd_search, spy, images, labels, epsilons=[0.2])
+    assert torch.allclose(l2_length(seen[0] - images), torch.tensor(0.2), rtol=1e-3)
     directions = (seen[0] - images).flatten(1)
     assert torch.cosine_similarity(directions[0], directions[1], dim=0).abs() < 0.5, "each image has its own"
 
@@ -141,20 +125,9 @@ def test_constant_logits_warn_and_do_not_crash() -> None:
         return torch.tensor([[1.0, 0.5, 0.2]]).repeat(len(pixels), 1)
 
     with pytest.warns(UserWarning, match=ZERO_GRADIENTS) as seen:
-        points, _ = found(constant, images, labels, epsilons=[0.1, 0.2])
+        points, _ = run_search(autopgd_search, constant, images, labels, epsilons=[0.1, 0.2])
     assert len(seen) == 1
     assert not crosses(constant, points, labels).any()
-
-
-def state(model: nn.Module) -> tuple[Any, ...]:
-    return (
-        [p.grad for p in model.parameters()],
-        [p.requires_grad for p in model.parameters()],
-        [part.training for part in model.modules()],
-        torch.get_rng_state().tolist(),
-        np.random.get_state()[1].tolist(),
-        random.getstate(),
-    )
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -170,33 +143,31 @@ def test_the_caller_s_state_is_kept_also_after_an_exception(fails: bool) -> None
             raise RuntimeError("inside AutoPGD")
 
     model.register_forward_hook(stop)
-    before, pixels = state(model), images.clone()
+    before, pixels = caller_state(model), images.clone()
     with open_model(model, images) as calls:  # Entered by hand: the search itself restores, not only `open_model`.
         inside = torch.get_rng_state()
-        arguments = (calls, images, labels, "l2", [1, 2], lambda done, total: None)
+        context = SearchContext(calls, images, labels, "l2", [1, 2])
         if fails:
             with pytest.raises(RuntimeError, match="inside AutoPGD"):
-                autopgd_search(*arguments)
+                autopgd_search(context)
         else:
-            autopgd_search(*arguments)
+            autopgd_search(context)
         assert torch.equal(torch.get_rng_state(), inside)
-    assert state(model) == before
+    assert caller_state(model) == before
     assert all(p.grad is None for p in model.parameters())
     assert torch.equal(images, pixels)
 
 
 def test_progress_grows_to_its_total() -> None:
     model, images, labels, _ = linear_model([0.1, 0.23])
-    seen: list[tuple[int, int]] = []
-    with open_model(model, images) as calls:
-        autopgd_search(calls, images, labels, "l2", [1, 2], lambda done, total: seen.append((done, total)))
+    seen: list[tuple[int, int | None]] = []
+    run_search(autopgd_search, model, images, labels, progress=lambda done, total: seen.append((done, total)))
     assert seen == [(1, 2), (2, 2)]
 
 
 def test_only_l2_and_only_known_options() -> None:
-    model, images, labels, _ = linear_model([0.1])
-    with open_model(model, images) as calls:
-        with pytest.raises(ValueError, match="`norm` must be 'l2' for search='autopgd', got 'linf'"):
-            autopgd_search(calls, images, labels, "linf", [1], lambda done, total: None)
-        with pytest.raises(TypeError, match="`restarts` is no option of search='autopgd'"):
-            autopgd_search(calls, images, labels, "l2", [1], lambda done, total: None, restarts=3)
+    model, images, _, _ = linear_model([0.1])
+    with pytest.raises(ValueError, match="`norm` must be 'l2' for search='autopgd', got 'linf': supported by fast"):
+        find_boundary(model, images, search="autopgd", norm="linf")
+    with pytest.raises(TypeError, match="`restarts` is no option of search='autopgd', which takes epsilons"):
+        find_boundary(model, images, search="autopgd", restarts=3)

@@ -1,39 +1,25 @@
 """Foolbox's minimum-norm attacks as searches."""
 
 import random
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from known_models import linear_model, small_network
+from known_models import linear_layer, linear_model, small_network
+from search_checks import caller_state, crosses, l2_length, run_search
 from torch import Tensor, nn
 
 from locality.boundary.bisect import bisect
 from locality.boundary.foolbox_attacks import BATCHED, foolbox_search, minimum_norm_attacks
+from locality.boundary.search import SearchContext
 from locality.model_calls import Calls, open_model
-from locality.model_calls.randomness import image_seeds, own_randomness
-from locality.perturbation import margin
+from locality.model_calls.randomness import own_randomness
+from locality.types import Norm
 
 
-def found(
-    name: str, model: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, **options: Any
-) -> tuple[Tensor, Calls]:
-    seeds = image_seeds(images, options.pop("seed", 0))
-    norm = options.pop("norm", "l2")
-    with open_model(model, images, options.pop("chunk", None)) as calls:
-        points = foolbox_search(name)(calls, images, labels, norm, seeds, lambda done, total: None, **options)
-    return points, calls
-
-
-def crosses(model: Callable[[Tensor], Tensor], points: Tensor, labels: Tensor) -> Tensor:
-    with torch.no_grad():
-        return margin(model(points), labels) < 0
-
-
-def length(offset: Tensor) -> Tensor:
-    return offset.flatten(1).norm(dim=1)
+def found(name: str, *arguments: Any, **options: Any) -> tuple[Tensor, Calls]:
+    return run_search(foolbox_search(name), *arguments, **options)
 
 
 @pytest.fixture(scope="module")
@@ -59,12 +45,13 @@ def test_it_finds_the_boundary_of_a_linear_model(
     assert crosses(model, points, labels).all()
     with open_model(model, images) as calls:
         points = bisect(calls, images, points, labels)
-    distance = length(points - images)
+    distance = l2_length(points - images)
     if norm == "linf":
         # The dual norm of the normal: gap/‖w_y − w_k‖₁, least over the classes k.
         with torch.no_grad():
             gaps = model(images).gather(1, labels[:, None]) - model(images)
-        normals = (model[1].weight[labels][:, None] - model[1].weight).detach().abs().sum(2)
+        weights = linear_layer(model).weight.detach()
+        normals = (weights[labels][:, None] - weights).abs().sum(2)
         exact = torch.where(normals > 0, gaps / normals, torch.inf).min(dim=1).values
         distance = (points - images).flatten(1).abs().amax(1)
     assert torch.allclose(distance, exact, rtol=tolerance)
@@ -82,7 +69,7 @@ def test_points_are_not_clipped_and_failures_stay_failures() -> None:
     model, images, labels, exact = linear_model([1.25])
     points, _ = found("L2CarliniWagnerAttack", model, images, labels, steps=100, binary_search_steps=5)
     assert crosses(model, points, labels).all()
-    assert torch.allclose(length(points - images), exact, rtol=0.05)
+    assert torch.allclose(l2_length(points - images), exact, rtol=0.05)
 
     def bright(pixels: Tensor) -> Tensor:
         mean = pixels.flatten(1).mean(dim=1)
@@ -108,7 +95,7 @@ def attack_options(name: str) -> dict[str, Any]:
     return small.get(name, {"steps": 20} if name in long else {})
 
 
-def needs(name: str) -> str:
+def needs(name: str) -> Norm:
     return "linf" if name.lower().startswith("linf") else "l2"
 
 
@@ -172,7 +159,7 @@ def test_without_a_starting_point_an_image_is_not_found() -> None:
         return torch.tensor([[1.0, 0.5, 0.2]]).repeat(len(pixels), 1)
 
     for name in ("BoundaryAttack", "PointwiseAttack"):
-        with pytest.warns(UserWarning, match=f"foolbox:{name} gave up on some images"):
+        with pytest.warns(UserWarning, match=f"foolbox:{name} found no starting point for some images"):
             points, _ = found(name, constant, images, labels)
         assert torch.equal(points, images)
     for name in ("DDNAttack", "L2DeepFoolAttack", "NewtonFoolAttack", "L2CarliniWagnerAttack"):
@@ -192,6 +179,10 @@ def test_errors_of_the_model_are_not_taken_for_a_missing_start(kind: type[Except
 
 
 def test_the_three_generators_follow_the_seed_and_come_back() -> None:
+    def numpy_state() -> list[int]:
+        state: Any = np.random.get_state()
+        return list(state[1])
+
     def draws() -> tuple[float, float, float]:
         return torch.rand(1).item(), float(np.random.rand()), random.random()
 
@@ -201,32 +192,28 @@ def test_the_three_generators_follow_the_seed_and_come_back() -> None:
             drawn.append(draws())
     assert drawn[0] == drawn[1]
     assert all(one != other for one, other in zip(drawn[1], drawn[2], strict=True))
-    states = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()
+    states = torch.get_rng_state(), numpy_state(), random.getstate()
     with own_randomness(1, torch.device("cpu")):
         draws()
     assert torch.equal(torch.get_rng_state(), states[0])
-    assert (np.random.get_state()[1].tolist(), random.getstate()) == states[1:]
+    assert (numpy_state(), random.getstate()) == states[1:]
 
 
 @pytest.mark.parametrize(
     ("name", "options", "kind", "words"),
     [
-        ("DDNAtack", {}, ValueError, "minimum-norm attack of Foolbox, foolbox:DDNAtack is unknown: try foolbox:DDNAttack"),
-        (
-            "foolbox:LinfPGD",
-            {},
-            ValueError,
-            "minimum-norm attack of Foolbox, foolbox:LinfPGD has a fixed epsilon: try foolbox",
-        ),
-        ("DatasetAttack", {}, ValueError, "cannot be foolbox:DatasetAttack: it needs a data set"),
-        ("DDNAttack", {"norm": "linf"}, ValueError, "foolbox:DDNAttack minimises l2, got 'linf'"),
-        ("LInfFMNAttack", {}, ValueError, "foolbox:LInfFMNAttack minimises linf, got 'l2'"),
-        ("EADAttack", {}, ValueError, "foolbox:EADAttack minimises l1, got 'l2'"),
+        ("DDNAtack", {}, ValueError, "a minimum-norm attack, got 'foolbox:DDNAtack': did you mean 'DDNAttack'"),
+        ("zebra", {}, ValueError, "a minimum-norm attack, got 'foolbox:zebra': try foolbox:DDNAttack"),
+        ("foolbox:LinfPGD", {}, ValueError, "got 'foolbox:LinfPGD': it has a fixed epsilon; try foolbox:DDNAttack"),
+        ("DatasetAttack", {}, ValueError, "got 'foolbox:DatasetAttack': it needs a data set"),
+        ("DDNAttack", {"norm": "linf"}, ValueError, "`norm` must be 'l2', which foolbox:DDNAttack minimises, got 'linf'"),
+        ("LInfFMNAttack", {}, ValueError, "`norm` must be 'linf', which foolbox:LInfFMNAttack minimises, got 'l2'"),
+        ("EADAttack", {}, ValueError, "`norm` must be 'l1', which foolbox:EADAttack minimises, got 'l2'"),
         (
             "DDNAttack",
             {"stpes": 3},
             TypeError,
-            "`stpes` is no option of foolbox:DDNAttack: it takes init_epsilon, steps, gamma",
+            "`stpes` is no option of foolbox:DDNAttack, which takes init_epsilon, steps, gamma",
         ),
     ],
 )
@@ -247,18 +234,7 @@ def test_foolbox_s_l2_fmn_is_known_to_be_wrong(near: tuple[nn.Module, Tensor, Te
     model, images, labels, exact = near
     with pytest.warns(UserWarning, match="foolbox:L2FMNAttack of Foolbox 3.3.4"):
         points, _ = found("L2FMNAttack", model, images, labels)
-    assert length(points - images)[0] > 2 * exact[0], "no longer true? then the warning can go"
-
-
-def state(model: nn.Module) -> tuple[Any, ...]:
-    return (
-        [p.grad for p in model.parameters()],
-        [p.requires_grad for p in model.parameters()],
-        [part.training for part in model.modules()],
-        torch.get_rng_state().tolist(),
-        np.random.get_state()[1].tolist(),
-        random.getstate(),
-    )
+    assert l2_length(points - images)[0] > 2 * exact[0], "no longer true? then the warning can go"
 
 
 @pytest.mark.parametrize("name", ["DDNAttack", "PointwiseAttack"])
@@ -275,26 +251,23 @@ def test_the_caller_s_state_is_kept_also_after_an_exception(name: str, fails: bo
             raise RuntimeError("inside Foolbox")
 
     model.register_forward_hook(stop)
-    before, pixels = state(model), images.clone()
+    before, pixels = caller_state(model), images.clone()
     with open_model(model, images) as calls:  # Entered by hand: the search itself restores, not only `open_model`.
         inside = torch.get_rng_state()
-        arguments = (calls, images, labels, "l2", [1, 2], lambda done, total: None)
+        context = SearchContext(calls, images, labels, "l2", [1, 2])
         if fails:
             with pytest.raises(RuntimeError, match="inside Foolbox"):
-                foolbox_search(name)(*arguments)
+                foolbox_search(name)(context)
         else:
-            foolbox_search(name)(*arguments)
+            foolbox_search(name)(context)
         assert torch.equal(torch.get_rng_state(), inside)
-    assert state(model) == before
+    assert caller_state(model) == before
     assert all(p.grad is None for p in model.parameters())
     assert torch.equal(images, pixels)
 
 
 def test_progress_grows_to_its_total(near: tuple[nn.Module, Tensor, Tensor, Tensor]) -> None:
     model, images, labels, _ = near
-    seen: list[tuple[int, int]] = []
-    with open_model(model, images, chunk=2) as calls:
-        foolbox_search("DDNAttack")(
-            calls, images, labels, "l2", [0] * 5, lambda done, total: seen.append((done, total)), steps=3
-        )
+    seen: list[tuple[int, int | None]] = []
+    found("DDNAttack", model, images, labels, chunk=2, steps=3, progress=lambda done, total: seen.append((done, total)))
     assert seen == [(2, 5), (4, 5), (5, 5)]

@@ -1,21 +1,19 @@
 """The thesis' search against a linear model whose boundary is known in closed form."""
 
 import dataclasses
-import random
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from known_models import linear_model, small_network
+from search_checks import caller_state, crosses, l2_length, run_search
 from torch import Tensor, nn
 
+from locality.boundary import find_boundary
 from locality.boundary.bisect import bisect
 from locality.boundary.pgd_cw import EPSILONS, PaperPieces, paper_pieces, paper_search
-from locality.model_calls import Calls, open_model
-from locality.model_calls.randomness import image_seeds
-from locality.perturbation import margin
+from locality.model_calls import open_model
 
 
 @pytest.fixture
@@ -24,24 +22,9 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("locality.boundary.pgd_cw.STEPS", 20)
 
 
-def found(model: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, **options: Any) -> tuple[Tensor, Calls]:
-    with open_model(model, images, options.pop("chunk", None)) as calls:
-        points = paper_search(calls, images, labels, "l2", image_seeds(images, 0), lambda done, total: None, **options)
-    return points, calls
-
-
 def pieces(model: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, **options: Any) -> PaperPieces:
     with open_model(model, images) as calls:
         return paper_pieces(calls, images, labels, **options)
-
-
-def crosses(model: Callable[[Tensor], Tensor], points: Tensor, labels: Tensor) -> Tensor:
-    with torch.no_grad():
-        return margin(model(points), labels) < 0
-
-
-def length(offset: Tensor) -> Tensor:
-    return offset.flatten(1).norm(dim=1)
 
 
 @pytest.fixture(scope="module")
@@ -51,12 +34,12 @@ def near() -> tuple[nn.Module, Tensor, Tensor, Tensor]:
 
 def test_it_finds_the_boundary_of_a_linear_model(near: tuple[nn.Module, Tensor, Tensor, Tensor]) -> None:
     model, images, labels, exact = near
-    points, _ = found(model, images, labels)
+    points, _ = run_search(paper_search, model, images, labels)
     assert crosses(model, points, labels).all()
     with open_model(model, images) as calls:
         points = bisect(calls, images, points, labels)
-    assert torch.allclose(length(points - images), exact, rtol=0.02)
-    assert (length(points - images) >= exact * 0.9999).all()
+    assert torch.allclose(l2_length(points - images), exact, rtol=0.02)
+    assert (l2_length(points - images) >= exact * 0.9999).all()
 
 
 def test_each_image_stops_at_its_first_successful_epsilon(near: tuple[nn.Module, Tensor, Tensor, Tensor]) -> None:
@@ -68,7 +51,7 @@ def test_each_image_stops_at_its_first_successful_epsilon(near: tuple[nn.Module,
     assert calls.gradients == 100 * int((first + 1).sum()) + 900 * len(images)
     assert calls.forwards == int((first + 1).sum()) + len(images)
     assert torch.allclose(result.pgd_epsilon, torch.tensor(EPSILONS)[first])
-    assert (length(result.pgd_points - images) <= result.pgd_epsilon * 1.0001).all()
+    assert (l2_length(result.pgd_points - images) <= result.pgd_epsilon * 1.0001).all()
 
 
 def test_a_step_of_pgd_is_two_hundredths_of_epsilon(near: tuple[nn.Module, Tensor, Tensor, Tensor]) -> None:
@@ -80,11 +63,11 @@ def test_a_step_of_pgd_is_two_hundredths_of_epsilon(near: tuple[nn.Module, Tenso
         logits: Tensor = model(pixels)
         return logits
 
-    found(spy, images, labels, epsilons=[0.05])
+    run_search(paper_search, spy, images, labels, epsilons=[0.05])
     assert torch.equal(seen[0], images), "no random start"
-    assert torch.allclose(length(seen[1] - seen[0]), torch.tensor(0.02 * 0.05), rtol=1e-3)
-    assert torch.allclose(length(seen[2] - seen[0]), torch.tensor(0.04 * 0.05), rtol=1e-3)
-    assert torch.allclose(length(seen[99] - images), torch.tensor(0.05), rtol=1e-3)
+    assert torch.allclose(l2_length(seen[1] - seen[0]), torch.tensor(0.02 * 0.05), rtol=1e-3)
+    assert torch.allclose(l2_length(seen[2] - seen[0]), torch.tensor(0.04 * 0.05), rtol=1e-3)
+    assert torch.allclose(l2_length(seen[99] - images), torch.tensor(0.05), rtol=1e-3)
     # CW's first step of Adam moves every pixel by 1e-2 in the space of arctanh, where the derivative is at most 1/2.
     start = next(n for n in range(101, len(seen)) if torch.allclose(seen[n], images, atol=1e-5))
     moved = torch.atanh(2 * seen[start + 1] - 1) - torch.atanh(2 * images - 1)
@@ -100,22 +83,22 @@ def test_cw_is_not_clipped_and_what_lies_beyond_is_flagged() -> None:
     assert result.cw_success.all()
     assert result.beyond.tolist() == [False, True]
     assert crosses(model, result.cw_points, labels).all()
-    assert torch.allclose(length(result.cw_points - images), exact, rtol=0.05)
+    assert torch.allclose(l2_length(result.cw_points - images), exact, rtol=0.05)
     assert torch.equal(result.points[1], result.cw_points[1])
 
 
-def test_the_caller_hears_of_points_beyond_the_papers_epsilon(
+def test_points_beyond_the_papers_epsilon_give_a_warning(
     near: tuple[nn.Module, Tensor, Tensor, Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, images, labels, _ = linear_model([0.4, 1.25, 1.2])
-    with pytest.warns(UserWarning, match=r"the points of 2 of 3 images are CW's and lie further away than .* ε = 1\.0"):
-        found(model, images, labels)
-    found(*near[:3])
+    with pytest.warns(UserWarning, match=r"the points of 2 of 3 images are CW's and farther away than .* ε = 1\.0"):
+        run_search(paper_search, model, images, labels)
+    run_search(paper_search, *near[:3])
     result = pieces(model, images, labels)
     closer = dataclasses.replace(result, pgd_distance=result.cw_distance - 0.01)
     assert closer.beyond.any()
     monkeypatch.setattr("locality.boundary.pgd_cw.paper_pieces", lambda *_: closer)
-    found(model, images, labels)  # PGD's points win, so where CW's lie concerns nobody
+    run_search(paper_search, model, images, labels)  # PGD's points win, so that CW's do not matter
 
 
 def test_the_closer_success_wins() -> None:
@@ -151,7 +134,7 @@ def test_a_failure_is_no_success_even_where_black_is_another_class() -> None:
     assert not result.beyond.any()
     assert torch.equal(result.cw_points, images)
     assert not crosses(model, result.points, labels).any()
-    assert torch.allclose(length(result.points - images), torch.tensor(1.1), rtol=1e-3), "the last iterate of PGD"
+    assert torch.allclose(l2_length(result.points - images), torch.tensor(1.1), rtol=1e-3), "the last iterate of PGD"
     assert calls.gradients == 2 * (700 + 900)
 
 
@@ -159,7 +142,11 @@ def test_a_failure_is_no_success_even_where_black_is_another_class() -> None:
 def test_constant_logits_do_not_crash() -> None:
     images = torch.full((2, 3, 8, 8), 0.5)
     labels = torch.zeros(2, dtype=torch.int64)
-    points, _ = found(lambda pixels: torch.tensor([[1.0, 0.5, 0.2]]).repeat(len(pixels), 1), images, labels)
+
+    def constant(pixels: Tensor) -> Tensor:
+        return torch.tensor([[1.0, 0.5, 0.2]]).repeat(len(pixels), 1)
+
+    points, _ = run_search(paper_search, constant, images, labels)
     assert torch.equal(points, images)
 
 
@@ -179,18 +166,7 @@ def test_company_order_and_chunks_do_not_matter() -> None:
         assert torch.allclose(getattr(shuffled, field), expected[order], atol=1e-5, equal_nan=True), field
         single = torch.cat([getattr(one, field) for one in alone])
         assert torch.allclose(single, expected[:2], atol=1e-5, equal_nan=True), field
-    assert torch.allclose(found(model, images, labels, chunk=2)[0], together.points, atol=1e-5)
-
-
-def state(model: nn.Module) -> tuple[Any, ...]:
-    return (
-        [p.grad for p in model.parameters()],
-        [p.requires_grad for p in model.parameters()],
-        [part.training for part in model.modules()],
-        torch.get_rng_state().tolist(),
-        np.random.get_state()[1].tolist(),
-        random.getstate(),
-    )
+    assert torch.allclose(run_search(paper_search, model, images, labels, chunk=2)[0], together.points, atol=1e-5)
 
 
 @pytest.mark.usefixtures("short")
@@ -209,16 +185,16 @@ def test_the_caller_s_state_is_kept_also_after_an_exception(
             raise RuntimeError("inside Foolbox")
 
     hook = model.register_forward_hook(stop)
-    before, pixels = state(model), images.clone()
+    before, pixels = caller_state(model), images.clone()
     try:
         if fails:
             with pytest.raises(RuntimeError, match="inside Foolbox"):
-                found(model, images, labels)
+                run_search(paper_search, model, images, labels)
         else:
-            found(model, images, labels)
+            run_search(paper_search, model, images, labels)
     finally:
         hook.remove()
-    assert state(model) == before
+    assert caller_state(model) == before
     assert all(p.grad is None for p in model.parameters())
     assert torch.equal(images, pixels)
     assert not images.requires_grad
@@ -227,7 +203,7 @@ def test_the_caller_s_state_is_kept_also_after_an_exception(
 @pytest.mark.usefixtures("short")
 def test_progress_grows_to_its_total(near: tuple[nn.Module, Tensor, Tensor, Tensor]) -> None:
     model, images, labels, _ = near
-    seen: list[tuple[int, int]] = []
+    seen: list[tuple[int, int | None]] = []
     pieces(model, images, labels, progress=lambda done, total: seen.append((done, total)))
     assert {total for _, total in seen} == {5}
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
@@ -240,7 +216,7 @@ def test_pixels_a_rounding_outside_the_bounds_are_taken(near: tuple[nn.Module, T
     model, images, labels, _ = near
     images = images[:1].clone()
     images[0, 0, 0, 0], images[0, 0, 0, 1] = 1 + 5e-7, -5e-7
-    points, _ = found(model, images, labels[:1], epsilons=[0.3])
+    points, _ = run_search(paper_search, model, images, labels[:1], epsilons=[0.3])
     assert points.min() >= 0
     assert points.max() <= 1
 
@@ -248,9 +224,9 @@ def test_pixels_a_rounding_outside_the_bounds_are_taken(near: tuple[nn.Module, T
 @pytest.mark.parametrize(
     ("options", "kind", "words"),
     [
-        ({"epsilons": []}, ValueError, "`epsilons` must be positive and grow"),
-        ({"epsilons": [0.3, 0.2]}, ValueError, "`epsilons` must be positive and grow"),
-        ({"epsilons": [0, 0.2]}, ValueError, "`epsilons` must be positive and grow"),
+        ({"epsilons": []}, ValueError, "`epsilons` must be positive and increasing"),
+        ({"epsilons": [0.3, 0.2]}, ValueError, "`epsilons` must be positive and increasing"),
+        ({"epsilons": [0, 0.2]}, ValueError, "`epsilons` must be positive and increasing"),
         ({"step": 5}, TypeError, "`step` is no option of search='paper'"),
         ({"norm": "linf"}, ValueError, "`norm` must be 'l2' for search='paper', got 'linf'"),
     ],
@@ -258,8 +234,6 @@ def test_pixels_a_rounding_outside_the_bounds_are_taken(near: tuple[nn.Module, T
 def test_wrong_settings_are_named(
     near: tuple[nn.Module, Tensor, Tensor, Tensor], options: dict[str, Any], kind: type[Exception], words: str
 ) -> None:
-    model, images, labels, _ = near
-    with open_model(model, images) as calls, pytest.raises(kind, match=words):
-        paper_search(
-            calls, images, labels, options.pop("norm", "l2"), [0] * len(images), lambda done, total: None, **options
-        )
+    model, images, _, _ = near
+    with pytest.raises(kind, match=words):
+        find_boundary(model, images, search="paper", **options)

@@ -136,7 +136,7 @@ def test_mistakes_are_named(tmp_path: Path, pixels: Tensor) -> None:
         explain_image(Linear(), pixels[None])
     with pytest.raises(ValueError, match="`images` must lie in"):
         explain_image(Linear(None), pixels + 1)
-    with pytest.raises(ValueError, match="did you mean BIG"):
+    with pytest.raises(ValueError, match="did you mean 'BIG'"):
         explain_image(Linear(), pixels, ["BIGG"])
     with pytest.raises(ValueError, match="`methods` must be at least one method"):
         explain_image(Linear(), pixels, [])

@@ -117,7 +117,7 @@ def test_progress_is_told(model: nn.Module, data: ImageDataset) -> None:
     ("arguments", "message"),
     [
         ({"methods": ()}, "at least one method"),
-        ({"methods": ("BIIG",)}, "did you mean BIG"),
+        ({"methods": ("BIIG",)}, "did you mean 'BIG'"),
         ({"search": "fsat"}, "did you mean 'fast'"),
         ({"search": None, "methods": ("BIG",)}, "must not be None for BIG"),
         ({"target": "best"}, "`target` must be"),

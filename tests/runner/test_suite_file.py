@@ -78,7 +78,7 @@ def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
         "`models` names 'vgg16' twice",
         "`vgg16` needs the file vgg16-397923af.pth",
         "`nowhere/net.pth` is no file",
-        "got 'BIIG': did you mean BIG?",
+        "got 'BIIG': did you mean 'BIG'?",
         "got 'fsat': did you mean 'fast'?",
         "`data.name` must be one of shapes, photos",
         "`data.limit` must be at least 1, got 0",
@@ -86,7 +86,7 @@ def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
         "`pairs` must name models of the suite, got 'resnet50'",
         "`sanity.models` must name models of the suite, got 'resnet50'",
         "`sanity.limit` must be at least 1",
-        "`captum:Nothing` must name a Captum class",
+        "of a Captum class that explains images, got 'captum:Nothing'",
         "must be one of paper, standard, pgd20, cw20, got 'papr': did you mean 'paper'?",
         "`mine.toml.robust[0].epsilon` must be a number, got '4/0'",
         "Nothing",
@@ -205,7 +205,7 @@ def test_the_rest_is_checked_where_models_are_missing_or_wrong(tmp_path: Path, m
     rest = 'name = 3\nmethods = ["IGG"]\nrobust = { attack = "nope" }\npairs = { a = "b" }\n'
     problems = draft_suite(written(tmp_path, rest + models)).problems
     assert len(problems) == 4
-    for part in (message, "`mine.toml.name` must be a text, got 3", "got 'nope'", "got 'IGG': did you mean IG?"):
+    for part in (message, "`mine.toml.name` must be a text, got 3", "got 'nope'", "got 'IGG': did you mean 'IG'?"):
         assert [problem for problem in problems if part in problem], part
 
 

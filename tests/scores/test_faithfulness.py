@@ -327,10 +327,10 @@ def test_what_was_added_is_what_counts() -> None:
     with open_model(lambda pixels: pixels.flatten(1).double() @ weights.double(), images) as calls:
         target = torch.zeros(2, dtype=torch.int64)
         logit = calls.logits(images)[:, 0]
-        from locality.model_calls.targets import Evaluation
+        from locality.attribution.class_gradient import ClassGradient
 
         draw = GaussianNoise(1e-6).draw(images, [1, 2], None)
-        explained, change = explained_and_change(calls, images, maps, Evaluation(target, logit, None), draw, 50)
+        explained, change = explained_and_change(calls, images, maps, ClassGradient(target, logit, None), draw, 50)
     rounding = 2**-23 * logit.abs().max().item()
     assert (explained - change).abs().max() < 2 * rounding
 

@@ -1,42 +1,47 @@
-"""Where `fast` looks besides the way its rounds went: towards other classes than the one reached."""
+"""Rounds towards other classes than the one reached, from a point on the way to the best one."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from locality.boundary.fast.tangent_steps import AIM, State, one_round
-from locality.model_calls import Calls
-from locality.types import Norm
+from locality.boundary.fast.state import FIRST_OVERSHOOT, State
+from locality.boundary.fast.tangent_steps import tangent_round
 
-STEPS_TO_A_RIVAL = 8
-MIDWAY = 0.6  # of the way to the best point, where rivals are ranked and tried: at the image it shows less which is nearest
-HOPE = (1.6, 1.15)  # of the best distance: what the tangents of a first step towards a rival, and a second, may promise
-WORTH = 5.0  # a rival whose margin midway is that much larger than the smallest one is hardly ever nearer
+STEPS_PER_RIVAL = 8
+START_SHARE = 0.6  # of the best offset: rivals are ranked and tried there, where the ranking is better than at the image
+LENGTH_LIMITS = (1.6, 1.15)  # for the tangents of the first and the second step towards a rival
+MAX_MARGIN_RATIO = 5.0  # a rival with a margin this many times the smallest one is almost never nearer
 
 
-def try_rivals(calls: Calls, state: State, norm: Norm, compared: int, max_gradients: int) -> None:
-    """Rounds towards the strongest rivals, from midway to the best point.
-
-    One or two gradients mostly tell: a rival whose tangent promises nothing shorter is left.
-    """
-    these = torch.nonzero(torch.isfinite(state.best))[:, 0]
-    if len(these) == 0:
+def try_rivals(state: State, max_rivals: int, max_gradients: int) -> None:
+    """Rounds towards the strongest rivals. Most need one or two gradients: `LENGTH_LIMITS` rejects them early."""
+    found = torch.nonzero(torch.isfinite(state.best_distance))[:, 0]
+    if len(found) == 0:
         return
-    ranked, margins = _strongest(calls, state, these, compared)
-    for place in range(ranked.shape[1]):
-        rival = ranked[:, place]
-        chosen = (margins[:, place] <= WORTH * margins[:, 0].abs()) & (rival != state.reached[these])
-        chosen &= state.spent[these] + STEPS_TO_A_RIVAL <= max_gradients
-        if chosen.any():
-            active = these[chosen]
-            state.offset[active], state.aim[active] = MIDWAY * state.best_offset[active], AIM
-            one_round(calls, state, active, rival[chosen], norm, STEPS_TO_A_RIVAL, from_image=False, hope=HOPE, bold=True)
+    rivals, margins = _strongest_rivals(state, found, max_rivals)
+    for rank in range(rivals.shape[1]):
+        rival = rivals[:, rank]
+        tried = (margins[:, rank] <= MAX_MARGIN_RATIO * margins[:, 0].abs()) & (rival != state.best_class[found])
+        tried &= state.gradients[found] + STEPS_PER_RIVAL <= max_gradients
+        if tried.any():
+            active = found[tried]
+            state.offset[active] = START_SHARE * state.best_offset[active]
+            state.overshoot[active] = FIRST_OVERSHOOT
+            tangent_round(
+                state,
+                active,
+                rival[tried],
+                STEPS_PER_RIVAL,
+                from_image=False,
+                length_limits=LENGTH_LIMITS,
+                full_steps=True,
+            )
 
 
-def _strongest(calls: Calls, state: State, these: Tensor, compared: int) -> tuple[Tensor, Tensor]:
-    """The classes with the largest other logits midway, the reached one and `compared` more, and their margins."""
-    logits = calls.logits(state.images[these] + MIDWAY * state.best_offset[these])
-    labels = state.labels[these, None]
-    ranked = logits.scatter(1, labels, -torch.inf).topk(min(1 + compared, logits.shape[1] - 1), dim=1)
+def _strongest_rivals(state: State, chosen: Tensor, max_rivals: int) -> tuple[Tensor, Tensor]:
+    """The classes with the largest other logits, the reached one and `max_rivals` more, and their margins."""
+    logits = state.context.calls.logits(state.images[chosen] + START_SHARE * state.best_offset[chosen])
+    labels = state.labels[chosen, None]
+    ranked = logits.scatter(1, labels, -torch.inf).topk(min(1 + max_rivals, logits.shape[1] - 1), dim=1)
     return ranked.indices, logits.gather(1, labels) - ranked.values
