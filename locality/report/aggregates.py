@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from locality.report.estimates import Estimate, boundary_distances, estimates, floats, share_estimate
 from locality.report.models import COMPARED, Kind, Model, models_of, pairs_of
+from locality.report.pairs import Pair, paired_differences
 from locality.results.results import Results
 from locality.results.schema import SCORES
 from locality.types import Threat
@@ -53,6 +54,7 @@ class Aggregates:
     models: tuple[Model, ...]
     methods: tuple[str, ...]
     scores: dict[tuple[str, str, str], Estimate]  # (model, method, score)
+    differences: dict[tuple[Pair, str, str], Estimate]  # (pair, method, score): mean over images of second − first
     accuracy: dict[str, Estimate]  # by model: correct / all; an abstention is not correct
     abstained: dict[str, Estimate]  # by model; empty where no model abstained
     distance: dict[str, Estimate]  # by model, over the images whose boundary was found
@@ -60,7 +62,7 @@ class Aggregates:
     robust: dict[tuple[str, Budget], Estimate]
     uniform: dict[tuple[str, str], Estimate]  # (data, score) of a map of ones
 
-    def pairs(self, kinds: Iterable[Kind] = COMPARED) -> list[tuple[Model, Model]]:
+    def pairs(self, kinds: Iterable[Kind] = COMPARED) -> list[Pair]:
         """Pairs of a standard model and a robust or certified one that is compared with it."""
         return pairs_of(self.models, kinds)
 
@@ -71,6 +73,11 @@ def aggregate(results: Results) -> Aggregates:
     rows = results.rows
     keys: list[tuple[Any, ...]] = []
     columns: list[ArrayLike] = []
+    models = models_of(results)
+    for method, group in rows.groupby("method", sort=False):
+        for (pair, score), values in paired_differences(group, SCORES, pairs_of(models)).items():
+            keys.append(("difference", pair, str(method), score))
+            columns.append(values)
     for (model, method), group in rows.groupby(["model", "method"], sort=False):
         for score in SCORES:
             keys.append(("score", str(model), str(method), score))
@@ -82,7 +89,6 @@ def aggregate(results: Results) -> Aggregates:
         abstained[str(model)] = share_estimate(abstentions(images))
         keys.append(("distance", str(model)))
         columns.append(boundary_distances(images))
-    models = models_of(results)
     for data, images in _by_data(rows, models).items():
         for score, values in uniform_scores(images).items():
             keys.append(("uniform", data, score))
@@ -93,6 +99,7 @@ def aggregate(results: Results) -> Aggregates:
         models,
         _usual_first(str(name) for name in rows["method"]),
         {key[1:]: mean for key, mean in means.items() if key[0] == "score"},
+        {key[1:]: mean for key, mean in means.items() if key[0] == "difference" and mean.used},
         accuracy,
         abstained if any(share.mean > 0 for share in abstained.values()) else {},
         {key[1]: mean for key, mean in means.items() if key[0] == "distance"},

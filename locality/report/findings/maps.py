@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from locality.report.aggregates import Aggregates
 from locality.report.estimates import estimates, floats
 from locality.report.findings.wording import counted, listed
@@ -16,15 +18,16 @@ def closer_maps(results: Results, means: Aggregates) -> list[str]:
     """Table 3.1: whether a map and its boundary-based counterpart are closer in robust models."""
     if "similarity" not in results:
         return []
-    table = results["similarity"]
+    parts = {str(name): part for name, part in results["similarity"].groupby("pair", sort=False)}
     sentences = []
     for kind in COMPARED:
         counts = []
-        for pair in dict.fromkeys(table["pair"]):
-            differences = list(paired_differences(table[table["pair"] == pair], "l2", means.pairs([kind])).values())
-            if differences:
-                closer = sum(difference.mean < 0 for difference in differences)
-                counts.append(f"{pair_title(str(pair))} in {closer} of {counted(len(differences), 'pair')}")
+        for name, part in parts.items():
+            differences = paired_differences(part, ["l2"], means.pairs([kind])).values()
+            changes = [float(np.nanmean(values)) for values in differences if not np.isnan(values).all()]
+            if changes:
+                closer = sum(change < 0 for change in changes)
+                counts.append(f"{pair_title(name)} in {closer} of {counted(len(changes), 'pair')}")
         if counts:
             sentences.append(
                 f"Maps are closer (ℓ2) to their boundary-based counterparts in the {kind} model than in the standard one: "

@@ -7,7 +7,6 @@ import numpy as np
 from locality.report.aggregates import Aggregates, panel_methods
 from locality.report.findings.wording import counted, positive, significantly_positive
 from locality.report.models import COMPARED
-from locality.report.pairs import paired_differences
 from locality.results.results import Results
 
 
@@ -17,8 +16,10 @@ def higher_than_counterpart(results: Results, means: Aggregates) -> list[str]:
     for kind in COMPARED:
         pairs = means.pairs([kind])
         for method in panel_methods(means.methods):
-            rows = results.rows[results.rows["method"] == method]
-            f1, lift = (list(paired_differences(rows, score, pairs).values()) for score in ("f1", "lift"))
+            f1, lift = (
+                [means.differences[pair, method, score] for pair in pairs if (pair, method, score) in means.differences]
+                for score in ("f1", "lift")
+            )
             if f1:
                 sentences.append(
                     f"{kind.capitalize()} models have a higher F1 than their standard counterparts with {method} in "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from locality.report.aggregates import NotMeasuredError, aggregate
 from locality.report.models import KINDS
-from locality.report.pairs import NO_PAIRS, paired_differences
+from locality.report.pairs import NO_PAIRS
 from locality.report.tables.table import Cell, Column, Table, count_cell, score_cell
 from locality.results.results import Results
 
@@ -27,13 +27,14 @@ def pairs_table(results: Results) -> Table:
     columns += [Column("images", "images"), Column("undefined", "undefined")]
     rows = []
     for method in means.methods:
-        own = results.rows[results.rows["method"] == method]
-        differences = {score: paired_differences(own, score, pairs) for score in SHOWN}
-        for pair, difference in differences["f1"].items():
+        for pair in pairs:
+            difference = means.differences.get((pair, method, "f1"))
+            if difference is None:
+                continue
             cells = [*(Cell(model.name) for model in pair), Cell(method)]
             for score in SHOWN:
                 cells += [score_cell(means.scores[model.name, method, score], interval=False) for model in pair]
-                cells.append(score_cell(differences[score].get(pair)))
+                cells.append(score_cell(means.differences.get((pair, method, score))))
             rows.append((*cells, count_cell(difference.used), count_cell(difference.undefined)))
     if not rows:
         raise NotMeasuredError(NO_PAIRS)
