@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 from report.browser import Browser, browser, missing_browser
-from report.made_up_results import MODELS, made_up_results, nothing_measured, small_results
+from report.made_up_results import CERTIFIED, MODELS, abstaining, made_up_results, nothing_measured, small_results
 
 from locality.report.page import html
 from locality.report.page.html import json_in_html, report_page, write_report
@@ -164,6 +164,15 @@ def test_nothing_measured_is_a_page_all_the_same() -> None:
     assert "No model was measured." in text
     assert [attributes["id"] for tag, attributes in Page(text).elements if tag == "section"] == ["summary"]
     assert ">null</script>" in text
+
+
+def test_abstentions_are_in_summary_captions_and_tables() -> None:
+    results = made_up_results(8, 1, MODELS[1:3])
+    with only_figures("3.2"):
+        with_abstentions, without = report_page(abstaining(results, "tiny_vgg", 2)), report_page(results)
+    for words in ("<li>Abstentions: tiny_vgg on 25.0% of the", "Abstentions are neither correct nor scored", ">abstained<"):
+        assert words in with_abstentions
+        assert words not in without
 
 
 def test_json_cannot_leave_its_element() -> None:
@@ -366,3 +375,24 @@ def test_hostile_names_do_nothing(window: Browser, hostile: Path) -> None:
     assert SCRIPT in window.run("return document.querySelector('#models label').textContent")
     assert window.run("return document.querySelectorAll('script').length") == 2
     assert window.run("return document.querySelectorAll('img[src=x]').length") == 0
+
+
+@needs_browser
+@pytest.mark.slow
+def test_the_gallery_names_kinds_and_abstentions(window: Browser, tmp_path: Path) -> None:
+    models = (*MODELS[1:2], *MODELS[4:5], *CERTIFIED[:1], MODELS[-1])
+    with only_figures():
+        path = write_report(abstaining(made_up_results(8, 1, models), "tiny_vgg_robust", 1), tmp_path / "report.html")
+    shown(window, path)
+    for number in (3, 4):
+        before = turn(window)
+        window.click(f"#models label:nth-of-type({number})")
+        redrawn(window, before)
+    titles = "return Array.from(document.querySelectorAll('#sheet h4')).map((title) => [title.className, title.textContent])"
+    assert window.run(titles) == [
+        ["standard", "tiny_vgg standard, predicts circle"],
+        ["robust", "tiny_vgg_robust AT ℓ∞ 4/255, abstained (label circle)"],
+        ["certified", "tiny_vgg_certified certified ℓ2 0.5, predicts circle"],
+        ["random", "tiny_resnet_random random, predicts circle"],
+    ]
+    assert window.log() == []
