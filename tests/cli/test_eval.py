@@ -65,7 +65,7 @@ def test_a_folder_that_is_not_there_yet_is_made(tmp_path: Path) -> None:
         (["--model", "shapes_cn"], "shapes_cnn"),
         (["--model", "shapes_cnn", "--methods", "SMM"], "did you mean 'SM'"),
         (["--model", "shapes_cnn", "--search", "quick"], "`search` must be one of"),
-        (["--model", "shapes_cnn", "--data", "nothing"], "is no data set"),
+        (["--model", "shapes_cnn", "--data", "nothing"], "`data` must be one of shapes"),
         (["--model", "shapes_cnn", "--limit", "0"], "`limit` must be at least 1, got 0"),
     ],
 )

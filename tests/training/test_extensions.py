@@ -1,6 +1,7 @@
 """One file, one line: a toy of each part of a training step, registered through the tables alone, runs end to end."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from locality.training.weight_shifts import WEIGHT_SHIFTS
 from locality.zoo.load import load_model
 from locality.zoo.nets import NETS
 
+TESTS = Path(__file__).parents[1]
 TEXT = """
 name = "toys"
 net = { name = "toy", width = 6 }
@@ -138,7 +140,8 @@ def test_two_processes_shift_weights_alike(recipe_path: Path, tmp_path: Path) ->
         port = free.getsockname()[1]
     launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1"]
     command = [*launch, "--master-port", str(port), __file__, str(recipe_path), str(tmp_path / "two")]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(TESTS), os.environ.get("PYTHONPATH", "")))}
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240, env=environment)
     assert ran.returncode == 0, ran.stderr
     train(read_recipe(recipe_path), tmp_path / "one", device="cpu")
     for one, two in zip(log_of(tmp_path / "one"), log_of(tmp_path / "two"), strict=True):

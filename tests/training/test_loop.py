@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -43,6 +44,7 @@ SMALL = Recipe(
     augmentation=Augmentation(flip=True, shift=2),
     loss=Adversarial(InnerAttack(0.02, warm_up=0.5)),
 )
+TESTS = Path(__file__).parents[1]
 TEXT = """
 name = "small"
 net = {{ name = "{net}" }}
@@ -195,7 +197,8 @@ def test_two_processes_have_the_loss_curve_of_one(tmp_path: Path, loss: str) -> 
         port = free.getsockname()[1]
     launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1"]
     command = [*launch, "--master-port", str(port), __file__, str(path), str(tmp_path / "two")]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(TESTS), os.environ.get("PYTHONPATH", "")))}
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240, env=environment)
     assert ran.returncode == 0, ran.stderr
     train(read_recipe(path), tmp_path / "one", device="cpu")
     one, two = log_of(tmp_path / "one"), log_of(tmp_path / "two")
