@@ -1,1 +1,1 @@
-"""Training, standard and robust: a recipe says what, `train` does it, a card says what came out."""
+"""Training, standard and robust: a recipe describes a run, `train` performs it, a card reports the result."""

@@ -39,7 +39,7 @@ class InnerAttack:
         return self.epsilon * WarmUp(self.warm_up)(moment)
 
     def problems(self) -> list[Problem]:
-        found = [
+        problems = [
             *positive("steps", self.steps),
             *positive("step_size", self.step_size),
             *from_0_to_1("warm_up", self.warm_up),
@@ -47,8 +47,8 @@ class InnerAttack:
         try:
             Threat(self.norm, self.epsilon)
         except ArgumentError as error:
-            found.append(problem_of(error))
-        return found
+            problems.append(problem_of(error))
+        return problems
 
 
 def perturbed(

@@ -56,11 +56,11 @@ class Net:
     options: dict[str, Any] = field(default_factory=dict)
 
     def problems(self) -> list[Problem]:
-        found: list[Problem] = []
+        problems: list[Problem] = []
         if self.name not in NETS:
             return [problem_of(unknown_choice("name", self.name, NETS))]
-        _typed_options(self.name, self.options, "", found)
-        return found
+        _typed_options(self.name, self.options, "", problems)
+        return problems
 
 
 @dataclass(frozen=True)
@@ -124,22 +124,22 @@ class Recipe:
         return table
 
     def problems(self) -> list[Problem]:
-        found = [
+        problems = [
             *positive("batch_size", self.batch_size),
             *at_least_0("epochs", self.epochs),
             *at_least_0("seed", self.seed),
         ]
         if self.seed >= 2**32:
-            found.append(Problem("seed", f"must be below 2³², got {self.seed}"))
+            problems.append(Problem("seed", f"must be below 2³², got {self.seed}"))
         if not self.name or set(self.name) & set("/\\\0") or self.name.startswith("."):
-            found.append(Problem("name", f"must be usable as a file name, got {self.name!r}"))
+            problems.append(Problem("name", f"must be usable as a file name, got {self.name!r}"))
         if not all(0 < value < float("inf") for value in self.std):
-            found.append(Problem("std", f"must be above 0 and finite, got {self.std}"))
+            problems.append(Problem("std", f"must be above 0 and finite, got {self.std}"))
         try:
             Threat("linf", self.evaluate_epsilon)
         except ArgumentError as error:
-            found.append(problem_of(error, "evaluate_epsilon"))
-        return found
+            problems.append(problem_of(error, "evaluate_epsilon"))
+        return problems
 
 
 def read_recipe(source: str | Path) -> Recipe:

@@ -107,12 +107,12 @@ class Multistep:
         return self.factors[passed(self.milestones, moment)]
 
     def problems(self) -> list[Problem]:
-        found = [problem for factor in self.factors for problem in at_least_0("factors", factor)]
+        problems = [problem for factor in self.factors for problem in at_least_0("factors", factor)]
         if len(self.factors) != len(self.milestones) + 1:
-            found.append(
+            problems.append(
                 Problem("factors", f"must be one more than the {len(self.milestones)} milestones, got {self.factors}")
             )
-        return found + rising_shares("milestones", self.milestones)
+        return problems + rising_shares("milestones", self.milestones)
 
 
 def passed(milestones: tuple[float, ...], moment: Moment) -> int:

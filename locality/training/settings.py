@@ -103,14 +103,14 @@ def name_in(choices: Mapping[str, Any], settings: Any) -> str:
 def problems_in(settings: Any, where: str = "") -> list[Problem]:
     """What is wrong with the values of settings and of all settings inside them."""
     own = settings.problems() if hasattr(settings, "problems") else []
-    found = [Problem(path(where, problem.where), problem.text) for problem in own]
+    problems = [Problem(path(where, problem.where), problem.text) for problem in own]
     for entry in fields(settings):
         value = getattr(settings, entry.name)
         parts = value if isinstance(value, Mapping) else {"": value}
         for key, part in parts.items():
             if is_dataclass(part):
-                found += problems_in(part, path(where, entry.name, key))
-    return found
+                problems += problems_in(part, path(where, entry.name, key))
+    return problems
 
 
 def path(*keys: str) -> str:

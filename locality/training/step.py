@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Terms = dict[str, Tensor | float]  # named numbers of a step, for the log
-NEAR = 1e-3  # radius of the ball that a start "near" the images is drawn from
+NEAR = 1e-3  # radius of the ball around an image that a start "near" it is drawn from
 
 
 @dataclass(frozen=True, eq=False)

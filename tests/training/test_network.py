@@ -113,12 +113,15 @@ def test_random_numbers_belong_to_seed_step_and_name() -> None:
 
 
 def test_a_shift_goes_uphill_from_the_networks_weights() -> None:
-    """A toy ascent on a linear model: the loss at the shifted weights is larger, the network's own stay as they are."""
-    network = network_of(linear_net())
+    """A toy ascent: the loss at the shifted weights is larger; the network's weights and statistics stay as they are."""
+    network = network_of(normalised_net())
     before = {name: value.detach().clone() for name, value in network.weights.items()}
     loss = ToyLoss()
     batch = batch_of(network, IMAGES, LABELS, loss)
     shifted = Ascent(size=1e-3)(batch, loss, network.weights)
     assert all(torch.equal(value, before[name]) for name, value in network.weights.items())
     assert all(value.grad is None for value in network.weights.values())
-    assert loss(batch.at(shifted)).total.item() > loss(batch).total.item()
+    assert loss(batch.at(shifted)).total.item() > loss(batch.at(network.weights)).total.item()
+    assert int(network.model.net.state_dict()["1.num_batches_tracked"]) == 0
+    loss(batch)
+    assert int(network.model.net.state_dict()["1.num_batches_tracked"]) == 1

@@ -2,14 +2,16 @@
 
 import json
 import pickle
-from dataclasses import replace
+import tomllib
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 from toy_training import ToyLoss
 
-from locality.training.averaging import Ema
+from locality.training.averaging import AVERAGES, Ema
 from locality.training.inner_attack import InnerAttack
+from locality.training.losses import LOSSES
 from locality.training.losses.adversarial import Adversarial
 from locality.training.losses.trades import Trades
 from locality.training.recipe import (
@@ -24,10 +26,13 @@ from locality.training.recipe import (
     read_recipe,
     recipe_from,
 )
+from locality.training.regularisers import REGULARISERS
 from locality.training.regularisers.logit_squeezing import LogitSqueezing
-from locality.training.schedules import Constant, Linear
-from locality.training.step_size import Cosine, OneCycle
+from locality.training.schedules import SCHEDULES, Constant, Linear
+from locality.training.step_size import STEP_SIZES, Cosine, OneCycle
+from locality.training.weight_shifts import WEIGHT_SHIFTS
 from locality.types import Threat
+from locality.zoo.nets import NETS
 
 GOOD = 'name = "a"\nnet = { name = "tiny_resnet" }\nepochs = 1\ndata = { name = "shapes" }\n'
 AT = '[loss]\nname = "at"\nattack = { epsilon = "4/255" }\n'
@@ -178,8 +183,8 @@ def test_every_part_is_read(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_says_where_it_is(tmp_path: Path, text: str, where: str, message: str) -> None:
-    ((place, sentence),) = problems_of(tmp_path, text)
-    assert place == where
+    ((where_listed, sentence),) = problems_of(tmp_path, text)
+    assert where_listed == where
     assert sentence.startswith(message)
 
 
@@ -224,8 +229,12 @@ def test_recipes_made_in_python_are_checked_too() -> None:
     )
     with pytest.raises(RecipeError) as caught:
         check_recipe(wrong)
-    places = [problem.where for problem in caught.value.problems]
-    assert places == ["net", "loss.attack.epsilon", "regularisers.squeezing.weight", "regularisers"]
+    assert [problem.where for problem in caught.value.problems] == [
+        "net",
+        "loss.attack.epsilon",
+        "regularisers.squeezing.weight",
+        "regularisers",
+    ]
     with pytest.raises(RecipeError, match=r"`net.name` must be one of shapes_cnn, .* did you mean 'shapes_cnn'"):
         check_recipe(replace(recipe, net=Net("shapes_cn")))
     with pytest.raises(ValueError, match=r"must be one of standard, .* got 'ToyLoss': add a line to the table"):
@@ -247,6 +256,16 @@ def test_a_shift_beyond_the_image() -> None:
     check_shift(recipe, 65, 80)
     with pytest.raises(ValueError, match=r"`augmentation.shift` must be less than the side of an image, .* got 64"):
         check_shift(recipe, 65, 64)
+
+
+def test_the_documentation_shows_a_recipe_and_every_name() -> None:
+    text = (Path(__file__).parents[2] / "docs/training.md").read_text(encoding="utf-8")
+    example = tomllib.loads(text.split("```toml\n")[1].split("```")[0])
+    recipe = recipe_from(example, "docs/training.md")
+    assert set(example) == {entry.name for entry in fields(recipe)}  # it sets everything that can be set
+    for table in (NETS, LOSSES, REGULARISERS, WEIGHT_SHIFTS, SCHEDULES, AVERAGES, STEP_SIZES):
+        for name in table:
+            assert f"`{name}`" in text or f" {name} " in text, name
 
 
 def test_unknown_recipe(tmp_path: Path) -> None:

@@ -49,9 +49,9 @@ def test_cosine_is_torchs(steps: int) -> None:
 
 
 def test_cosine_after_a_linear_warm_up() -> None:
-    found = sizes(Cosine(warm_up_steps=4), 12)
-    assert found[:5] == pytest.approx([0.25, 0.5, 0.75, 1, 1])
-    assert found[4:] == pytest.approx([(1 + math.cos(math.pi * step / 8)) / 2 for step in range(8)])
+    plan = sizes(Cosine(warm_up_steps=4), 12)
+    assert plan[:5] == pytest.approx([0.25, 0.5, 0.75, 1, 1])
+    assert plan[4:] == pytest.approx([(1 + math.cos(math.pi * step / 8)) / 2 for step in range(8)])
     # A run that ends during its warm-up.
     assert sizes(Cosine(warm_up_steps=10), 3) == pytest.approx([0.1, 0.2, 0.3])
 
