@@ -1,4 +1,4 @@
-"""Draw contact sheets of the data that comes with locality: shapes with their planted cue, and photos, both with boxes."""
+"""Draw contact sheets of the data that ship with locality: shapes with their planted cue, and photos, both with boxes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from locality import load_dataset
 from locality.report.contact_sheet import SheetRow, contact_sheet
 
-# Of the accepted WordNet ids of `photos`, the word a person would use.
+# WordNet id of `photos` ↦ caption.
 WORDS = {
     "n04266014": "space shuttle",
     "n04485082": "tripod",
@@ -21,10 +21,10 @@ WORDS = {
 
 
 def shapes_sheet(path: Path) -> None:
-    """The ten shapes three times: with the cue as it is, with the cue ten times as strong, and without."""
+    """The ten shapes three times: with the cue, with a cue ten times as strong, and without."""
     rows = []
     for title, options in (
-        ("shapes, as a model sees them: outside the box every pixel carries ±4/255 of its class's pattern", {}),
+        ("shapes, as models see them: a class-specific pattern of ±4/255 outside the box", {}),
         ("the same with the pattern ten times as strong", {"cue_levels": 40}),
         ("the same without it (shapes:none)", {"cue": "none"}),
     ):
@@ -49,5 +49,5 @@ if __name__ == "__main__":
     folder.mkdir(parents=True, exist_ok=True)
     shapes_sheet(folder / "shapes.png")
     photos_sheet(folder / "photos.png")
-    print(f"Ten shapes with their boxes and the planted cue, as it is, amplified and absent: {folder / 'shapes.png'}")
+    print(f"Ten shapes with their boxes and the planted cue, unchanged, amplified and absent: {folder / 'shapes.png'}")
     print(f"Photographs with their boxes: {folder / 'photos.png'}")

@@ -22,7 +22,7 @@ from locality.report.figures.drawing import Drawing, If, Plot
 from locality.report.figures.files import write_figure
 from locality.report.figures.options import FigureOptions, by_data, figure_options, named_budget
 from locality.report.figures.scatter import METHOD_TITLES
-from locality.report.figures.style import COLUMN_WIDTH, STYLE
+from locality.report.figures.style import COLUMN_WIDTH, STYLE, Width
 from locality.results.gallery import gallery_table
 from locality.results.results import Results
 from locality.types import Threat
@@ -241,3 +241,15 @@ def test_captions_explain_certified_models_and_abstentions_where_there_are_any()
         assert "Abstentions" not in caption(name, small_results())
     # Figure 3.2 draws standard models only.
     assert "Abstentions" not in caption("3.2", abstaining(small_results(), "tiny_vgg_robust", 3))
+
+
+def test_a_new_figure_is_one_line_in_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def draw(results: Results, options: FigureOptions, width: Width) -> Plot:
+        figure = Figure(figsize=(2, 2))
+        figure.subplots().hist(results.rows["f1"].dropna())
+        return Plot(figure)
+
+    monkeypatch.setitem(FIGURES, "histogram", Drawing("f1_histogram", "Distribution of F1", ("F1 of all images.",), draw))
+    drawn = draw_figures(small_results(), tmp_path, ["histogram"], ["png"])
+    assert drawn.files == {"histogram": [tmp_path / "f1_histogram.png"]}
+    assert (tmp_path / "f1_histogram.png").stat().st_size > 1000

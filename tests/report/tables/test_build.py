@@ -9,7 +9,7 @@ from report.made_up_results import CERTIFIED, MODELS, abstaining, made_up_result
 
 from locality.report.aggregates import NotMeasuredError
 from locality.report.tables.build import TABLES, tables
-from locality.report.tables.table import Table, marks
+from locality.report.tables.table import Column, Table, count_cell, marks
 from locality.results.results import Results
 from locality.results.schema import CORE, ROWS
 from locality.runner.measurements import SCHEMAS
@@ -289,3 +289,12 @@ def test_a_table_without_groups_or_numbers_is_shown_too() -> None:
     plain = pd.DataFrame({"model": ["tiny_vgg", "tiny_vgg"], "image_id": ["a", "b"], "blob": [b"1", b"2"]})
     [table] = tables(small_results().with_tables(blobs=plain), ["blobs"])
     assert [[cell.text for cell in row] for row in table.rows] == [["tiny_vgg", "standard", "2"]]
+
+
+def test_a_new_table_is_one_line_in_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    def image_counts(results: Results) -> Table:
+        return Table("counts", "Images", (Column("images", "images"),), ((count_cell(results.rows["image_id"].nunique()),),))
+
+    monkeypatch.setitem(TABLES, "counts", image_counts)
+    assert [[cell.text for cell in row] for row in tables(small_results(), ["counts"])[0].rows] == [["24"]]
+    assert [table.name for table in tables(small_results())][-2:] == ["counts", "faults"]
