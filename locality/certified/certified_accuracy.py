@@ -38,7 +38,7 @@ class CertifiedAccuracy:
     labels: Tensor  # N int64, −1 where the model has no such class
     correct: Tensor  # N bool, the prediction is one of the accepted labels; never where it abstains
     certificate: Certificate
-    radii: tuple[float, ...]  # at which `summary` states the certified accuracy
+    radii: tuple[float, ...]  # at which `to_json` states the certified accuracy
     settings: dict[str, Any]
     provenance: dict[str, str]
 
@@ -104,11 +104,10 @@ class CertifiedAccuracy:
             rows[name] = values.numpy()
         return rows
 
-    @property
-    def summary(self) -> dict[str, Any]:
-        """The numbers and what they depend on, as JSON has them: an undefined number is None."""
+    def to_json(self, **more: Any) -> dict[str, Any]:
+        """`more`, the numbers and what they depend on, as plain values: an undefined number is None."""
         known = int(self.known.sum())
-        return {
+        return more | {
             "n": len(self.ids),
             "undefined": self.undefined,
             "certified": [
@@ -124,17 +123,13 @@ class CertifiedAccuracy:
             "provenance": self.provenance,
         }
 
-    def to_json(self, **more: Any) -> str:
-        """The summary, after `more`, as one JSON object."""
-        return json.dumps(more | self.summary, ensure_ascii=False, allow_nan=False)
-
     def write(self, folder: Path, **more: Any) -> tuple[Path, ...]:
         """Write certified.csv, certified.parquet and certified.json, each complete or not at all; returns their paths."""
         folder.mkdir(parents=True, exist_ok=True)
         rows, paths = self.rows, tuple(folder / f"certified.{ending}" for ending in ("csv", "parquet", "json"))
         write_atomically(paths[0], lambda path: rows.to_csv(path, index=False))
         write_atomically(paths[1], lambda path: rows.to_parquet(path, index=False))
-        write_atomically(paths[2], json.dumps(more | self.summary, ensure_ascii=False, indent=2, allow_nan=False) + "\n")
+        write_atomically(paths[2], json.dumps(self.to_json(**more), ensure_ascii=False, indent=2, allow_nan=False) + "\n")
         return paths
 
 

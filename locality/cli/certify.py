@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -60,7 +61,7 @@ def certify(
     names = {"model": model, "data": images.name, "by": by}
     paths = () if out is None else result.write(out, **names)
     if as_json:
-        typer.echo(result.to_json(**names))
+        typer.echo(json.dumps(result.to_json(**names), ensure_ascii=False, allow_nan=False))
         return
     say(f"{model} on {images}")
     say(f"certified by {by}: {', '.join(f'{name} {value}' for name, value in result.settings.items()) or 'no settings'}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -67,7 +68,7 @@ def robust(
     names = {"model": model, "data": images.name}
     paths = () if out is None else result.write(out, **names)
     if as_json:
-        typer.echo(result.to_json(**names))
+        typer.echo(json.dumps(result.to_json(**names), ensure_ascii=False, allow_nan=False))
         return
     say(f"{model} on {images}")
     _print(result, f"{NORMS[norm]} {eps}")

@@ -112,10 +112,9 @@ class RobustAccuracy:
         rows["broken_by"] = ["" if index == UNBROKEN else self.attacks[index] for index in self.broken_by.tolist()]
         return rows
 
-    @property
-    def summary(self) -> dict[str, Any]:
-        """The numbers and what they depend on, as JSON has them: an undefined share is None."""
-        return {
+    def to_json(self, **more: Any) -> dict[str, Any]:
+        """`more`, the numbers and what they depend on, as plain values: an undefined share is None."""
+        return more | {
             "n": len(self.ids),
             "undefined": self.undefined,
             "abstained": int(self.abstained.sum()),
@@ -131,17 +130,13 @@ class RobustAccuracy:
             "provenance": self.provenance,
         }
 
-    def to_json(self, **more: Any) -> str:
-        """The summary, after `more`, as one JSON object."""
-        return json.dumps(more | self.summary, ensure_ascii=False, allow_nan=False)
-
     def write(self, folder: Path, **more: Any) -> tuple[Path, ...]:
         """Write robust.csv, robust.parquet and robust.json, each complete or not at all; returns their paths."""
         folder.mkdir(parents=True, exist_ok=True)
         rows, paths = self.rows, tuple(folder / f"robust.{ending}" for ending in ("csv", "parquet", "json"))
         write_atomically(paths[0], lambda path: rows.to_csv(path, index=False))
         write_atomically(paths[1], lambda path: rows.to_parquet(path, index=False))
-        write_atomically(paths[2], json.dumps(more | self.summary, ensure_ascii=False, indent=2, allow_nan=False) + "\n")
+        write_atomically(paths[2], json.dumps(self.to_json(**more), ensure_ascii=False, indent=2, allow_nan=False) + "\n")
         return paths
 
 

@@ -409,11 +409,11 @@ def test_one_row_per_image() -> None:
 
 
 def test_the_summary_is_json_even_if_nothing_is_defined() -> None:
-    summary = json.loads(json.dumps(result().summary, allow_nan=False))
+    summary = json.loads(json.dumps(result().to_json(), allow_nan=False))
     assert summary["n"] == 4
     assert summary["robust"] == {"mean": 1 / 3, "low": wilson_interval(1, 3)[0], "high": wilson_interval(1, 3)[1]}
     assert summary["clean"]["mean"] == 2 / 3
-    nothing = result(labels=torch.full((4,), -1), clean=torch.zeros(4) > 0).summary
+    nothing = result(labels=torch.full((4,), -1), clean=torch.zeros(4) > 0).to_json()
     assert json.loads(json.dumps(nothing, allow_nan=False))["robust"] == {"mean": None, "low": None, "high": None}
     assert nothing["undefined"] == 4
 
@@ -441,7 +441,7 @@ def test_abstentions_are_neither_right_nor_attacked(case: Case) -> None:
     result = robust_accuracy(Hesitant(case.model, threshold), case.images, case.labels, epsilon=1e-5, attack="pgd20")
     assert sorted(result.abstained.nonzero()[:, 0].tolist()) == sorted(order[:3].tolist())
     assert (result.predictions[order[:3]] == ABSTAINED).all()
-    assert result.summary["abstained"] == 3
+    assert result.to_json()["abstained"] == 3
     assert result.clean_accuracy == result.accuracy == pytest.approx(0.7)
     assert result.rows["abstained"].sum() == 3
     # An attack that makes the model abstain has broken the image.
