@@ -1,4 +1,4 @@
-"""Draw the picture of docs/scores.md: maps whose worth is known in advance, and what every score says of them.
+"""Draw the picture of docs/scores.md: maps whose quality is known in advance, and what every score says about them.
 
 python figures/scores_mislead.py [--out figures/rendered]
 """
@@ -21,13 +21,12 @@ from matplotlib.patches import Rectangle
 from torch import Tensor, nn
 
 from locality import BIG, SM, load_dataset
-from locality.scores.locality import map_scores
+from locality.scores import score_maps
 from locality.scores.model_free_maps import centred_gaussian_maps, uniform_maps
-from locality.scores.peer_scores import localisation_scores
 
 COUNT = 100  # images behind every number
 SHOWN = 3  # the one that is drawn
-MISLEADS = 0.4  # a score this far from what the map is worth is framed
+MISLEADS = 0.4  # a score this far from the map's worth is framed
 INK, PALE, RED, GREEN = "#1f2933", "#7b8794", "#d4372c", "#2f855a"
 SCALE = LinearSegmentedColormap.from_list("scores", ["#ffffff", "#d6e6f4", "#86b9dd", "#3d85bd"])
 SIGNED = LinearSegmentedColormap.from_list("signed", ["#2166ac", "#92c5de", "#f7f7f7", "#f4a582", "#b2182b"])
@@ -54,7 +53,7 @@ class Scene(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A map, a word for what it shows, and its worth: 1 where it shows the object and nothing else, 0 elsewhere."""
+    """A map, what it shows, and its worth: 1 if it shows the object and nothing else, otherwise 0."""
 
     title: str
     verdict: str
@@ -70,7 +69,7 @@ def shapes() -> Scene:
 
 
 def closer(scene: Scene) -> Scene:
-    """The same photographs cropped around the box, which then covers a little more than half of them."""
+    """The same images cropped around the box, which then covers a little more than half of them."""
     parts = []
     for image, mask, outline in zip(*scene, strict=True):
         rows, columns = (mask[0].any(axis).nonzero() for axis in (1, 0))
@@ -133,10 +132,10 @@ COLUMNS = [
 ]
 
 
-def draw_map(axes: Axes, image: Tensor, mask: Tensor, found: Tensor) -> None:
+def draw_map(axes: Axes, image: Tensor, mask: Tensor, attribution: Tensor) -> None:
     grey = image.mean(0) * 0.55 + 0.45
     axes.imshow(grey, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-    summed = found.sum(0)
+    summed = attribution.sum(0)
     strength = (summed / summed.abs().flatten().quantile(0.995).clamp(min=1e-12)).clamp(-1, 1)
     axes.imshow(strength, cmap=SIGNED, vmin=-1, vmax=1, alpha=0.82 * strength.abs() ** 0.6, interpolation="nearest")
     rows, columns = (mask[0].any(axis).nonzero() for axis in (1, 0))
@@ -149,7 +148,7 @@ def draw_map(axes: Axes, image: Tensor, mask: Tensor, found: Tensor) -> None:
 
 def draw_cell(axes: Axes, row: int, column: int, name: str, value: float, worth: int) -> None:
     axes.add_patch(Rectangle((column, row), 1, 1, facecolor=SCALE(max(0.0, value)), edgecolor="white", linewidth=2))
-    # A coin reaches 0.5 in ROC-AUC and 0 elsewhere.
+    # Chance is 0.5 in ROC-AUC and taken as 0 elsewhere.
     judged = max(0.0, 2 * value - 1) if name == "roc_auc" else max(0.0, value)
     misleads = round(abs(judged - worth), 2) >= MISLEADS
     if misleads:
@@ -183,14 +182,14 @@ def picture(path: Path) -> None:
         figure.text(
             middle, top + 0.017, column.verdict, ha="center", va="center", fontsize=11.5, color=colour, style="italic"
         )
-        scores = vars(map_scores(maps, seen.masks)) | localisation_scores(maps, seen.masks)
+        scores = score_maps(maps, seen.masks, list(ROWS))
         for row, name in enumerate(ROWS):
             draw_cell(table, row, index, name, scores[name].mean().item(), column.worth)
     for row, label in enumerate(ROWS.values()):
         weight = "bold" if label in ("F1", "lift") else "normal"
         table.text(-0.1, row + 0.52, label, ha="right", va="center", fontsize=12, color=INK, weight=weight)
     figure.text(
-        0.012, 0.955, "What scores say of maps whose worth is known", fontsize=19, weight="bold", color=INK, va="center"
+        0.012, 0.955, "What scores say about maps whose quality is known", fontsize=19, weight="bold", color=INK, va="center"
     )
     figure.text(
         *(0.012, 0.912),
@@ -209,4 +208,4 @@ if __name__ == "__main__":
     parser.add_argument("--out", type=Path, default=Path("figures/rendered"), help="folder for the picture")
     out = parser.parse_args().out / "scores_mislead.png"
     picture(out)
-    print(f"What scores say of maps whose worth is known: {out}")
+    print(f"What scores say about maps whose quality is known: {out}")

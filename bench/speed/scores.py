@@ -2,10 +2,10 @@
 
     python bench/speed/scores.py [--maps 1000] [--quantus-maps 32] [--out bench/results/scores.json]
 
-One thread, one channel (Quantus takes no more), the two side by side five times. Ours are twelve scores of each map:
-locality's precision, recall, F1 and lift, and LOCALISATION_SCORES. Quantus has six of these; it is so slow that it gets
-fewer maps, and time per map is compared. Most of its time goes into checks of its input, so its arithmetic alone
-(`evaluate_batch`) is timed, too. Memory is measured in processes of their own, beyond the maps themselves.
+One thread, one channel (Quantus takes no more), the two side by side five times. Ours are twelve scores of each map: all of
+SCORES except the area under the curve, which is timed apart. Quantus has six of these; it is slow, so it gets fewer maps,
+and time per map is compared. Most of its time goes into checks of its input, so its arithmetic alone (`evaluate_batch`) is
+timed, too. Memory is measured in separate processes, beyond the maps themselves.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from locality.scores import SCORES, score_maps
 from locality.scores.locality import locality_curve, map_scores
-from locality.scores.peer_scores import localisation_scores
 
 REPEATS = 5
+TWELVE = [name for name in SCORES if name != "curve_area"]
 # Quantus' metrics, with the options that make them what their papers say, and our names for them.
 METRICS: dict[str, tuple[str, dict[str, Any]]] = {
     "pointing_game": ("PointingGame", {}),
@@ -50,11 +52,11 @@ def maps_and_masks(count: int, channels: int = 1) -> tuple[Tensor, Tensor]:
 
 
 def our_scores(maps: Tensor, masks: Tensor) -> dict[str, Tensor]:
-    return vars(map_scores(maps, masks)) | localisation_scores(maps, masks)
+    return score_maps(maps, masks, TWELVE)
 
 
 def milliseconds(run: Callable[[], object], count: int) -> float:
-    """Processor time a map: with one thread what the clock shows on an idle machine, and on a busy one still comparable."""
+    """Processor time per map: with one thread what the clock shows on an idle machine, and comparable on a busy one."""
     start = time.process_time()
     run()
     return 1e3 * (time.process_time() - start) / count
@@ -89,11 +91,11 @@ def speed(count: int, quantus_count: int) -> dict[str, Any]:
         row["locality_alone"] = milliseconds(lambda: map_scores(maps, masks), count)
         for kind, run in (("quantus", whole), ("quantus_arithmetic", arithmetic)):
             begin = time.perf_counter()
-            each = {name: milliseconds(lambda name=name, run=run: run(name), quantus_count) for name in METRICS}
+            times = {name: milliseconds(partial(run, name), quantus_count) for name in METRICS}
             row[f"{kind}_by_the_clock"] = 1e3 * (time.perf_counter() - begin) / quantus_count
-            row |= {kind: sum(each.values())} | {f"{kind}: {name}": value for name, value in each.items()}
+            row |= {kind: sum(times.values())} | {f"{kind}: {name}": value for name, value in times.items()}
         rows.append(row)
-        print(f"ours {row['ours']:.2f} ms, Quantus {row['quantus']:.1f} ms a map", flush=True)
+        print(f"ours {row['ours']:.2f} ms, Quantus {row['quantus']:.1f} ms per map", flush=True)
     medians = {name: statistics.median(row[name] for row in rows) for name in rows[0]}
     coloured, regions = maps_and_masks(max(1, count // 4), channels=3)
     ratios = {
@@ -101,9 +103,9 @@ def speed(count: int, quantus_count: int) -> dict[str, Any]:
         "times_faster_by_the_clock": ("quantus_by_the_clock", "ours_by_the_clock"),
         "times_faster_than_its_arithmetic": ("quantus_arithmetic", "ours"),
     }
-    each_run = {name: [round(row[theirs] / row[mine], 1) for row in rows] for name, (theirs, mine) in ratios.items()}
-    return {name: statistics.median(values) for name, values in each_run.items()} | {
-        "in_each_run": each_run,
+    per_run = {name: [round(row[theirs] / row[mine], 1) for row in rows] for name, (theirs, mine) in ratios.items()}
+    return {name: statistics.median(values) for name, values in per_run.items()} | {
+        "in_each_run": per_run,
         "milliseconds_per_map": {name: round(value, 3) for name, value in medians.items()},
         "largest_difference_from_quantus": apart,
         "ours_with_three_channels_ms": round(milliseconds(lambda: our_scores(coloured, regions), len(coloured)), 3),
@@ -112,7 +114,7 @@ def speed(count: int, quantus_count: int) -> dict[str, Any]:
 
 
 def memory(count: int) -> dict[str, Any]:
-    """What scoring adds to the peak of a process that holds the maps."""
+    """What scoring adds to the peak memory of a process that holds the maps."""
     maps, masks = maps_and_masks(count)
     our_scores(maps[:2], masks[:2])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -122,19 +124,19 @@ def memory(count: int) -> dict[str, Any]:
     return {"maps": count, "maps_mb": round(maps.nbytes / 2**20), "more_mb": round((peak - before) / 1024)}
 
 
-def _alone(measure: Callable[..., dict[str, Any]], given: tuple[int, ...], queue: multiprocessing.Queue[Any]) -> None:
+def _measured(measure: Callable[..., dict[str, Any]], counts: tuple[int, ...], queue: multiprocessing.Queue[Any]) -> None:
     torch.set_num_threads(1)
-    queue.put(measure(*given))
+    queue.put(measure(*counts))
 
 
-def in_own_process(measure: Callable[..., dict[str, Any]], *given: int) -> dict[str, Any]:
+def in_own_process(measure: Callable[..., dict[str, Any]], *counts: int) -> dict[str, Any]:
     context = multiprocessing.get_context("spawn")
     queue: multiprocessing.Queue[dict[str, Any]] = context.Queue()
-    process = context.Process(target=_alone, args=(measure, given, queue))
+    process = context.Process(target=_measured, args=(measure, counts, queue))
     process.start()
-    found = queue.get()
+    result = queue.get()
     process.join()
-    return found
+    return result
 
 
 def main() -> None:
@@ -142,27 +144,27 @@ def main() -> None:
     parser.add_argument("--maps", type=int, default=1000)
     parser.add_argument("--quantus-maps", type=int, default=32)
     parser.add_argument("--out", type=Path, help="also write the numbers as JSON")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     from importlib.metadata import version
 
     import numpy
 
     results: dict[str, Any] = {
-        "command": f"python bench/speed/scores.py --maps {given.maps} --quantus-maps {given.quantus_maps}",
+        "command": f"python bench/speed/scores.py --maps {arguments.maps} --quantus-maps {arguments.quantus_maps}",
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, load {os.getloadavg()[0]:.1f}; one thread",
         "versions": {"python": platform.python_version(), "torch": torch.__version__, "numpy": numpy.__version__}
         | {name: version(name) for name in ("quantus", "scikit-learn")},
-        "maps": given.maps,
+        "maps": arguments.maps,
         "size": [1, 224, 224],
-        "quantus_maps": given.quantus_maps,
+        "quantus_maps": arguments.quantus_maps,
         "repeats": REPEATS,
-        "speed": in_own_process(speed, given.maps, given.quantus_maps),
-        "memory": [in_own_process(memory, count) for count in (given.maps // 10, given.maps, 2 * given.maps)],
+        "speed": in_own_process(speed, arguments.maps, arguments.quantus_maps),
+        "memory": [in_own_process(memory, count) for count in (arguments.maps // 10, arguments.maps, 2 * arguments.maps)],
     }
     json.dump(results, sys.stdout, indent=2)
     print()
-    if given.out is not None:
-        given.out.write_text(json.dumps(results, indent=2) + "\n")
+    if arguments.out is not None:
+        arguments.out.write_text(json.dumps(results, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -22,8 +22,7 @@ from locality.progress import Progress
 from locality.progress import progress as progress_bar
 from locality.results.schema import ROWS
 from locality.scores.locality import map_scores
-from locality.scores.map_features import Channels
-from locality.types import Batch, Boundary, ModelSpec, PathMaps
+from locality.types import Batch, Boundary, Channels, ModelSpec, PathMaps
 
 METHODS = ("SM", "IG", "BIG")
 MOST_IMAGES = 64  # of a batch

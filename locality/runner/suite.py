@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 from locality.robustness import Attack
 from locality.runner.evaluate import METHODS, Settings
-from locality.scores.map_features import Channels
-from locality.types import Norm, Region
+from locality.types import Channels, Norm, Region
 from locality.zoo.load import known_card
 from locality.zoo.model_card import ModelCard
 from locality.zoo.trainings import UNKNOWN

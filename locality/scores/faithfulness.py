@@ -1,4 +1,4 @@
-"""Whether attributions account for the model's output: INFD under several noises and the completeness gap, at once."""
+"""Whether attributions account for the model's output: INFD under several noises, and the completeness gap."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from locality.attribution.baselines import Baseline, baseline_images
 from locality.attribution.class_gradient import class_gradient
+from locality.errors import ArgumentError
 from locality.model_calls import Calls, Model, open_model
 from locality.model_calls.checks import UNIT, Bounds, working_copy
 from locality.model_calls.targets import Target, class_indices
@@ -28,7 +29,7 @@ from locality.types import PathMaps
 
 @dataclass(frozen=True, eq=False)
 class Faithfulness:
-    """Every check of one attribution; `nan` where the map is undefined, and what needs a baseline also without one."""
+    """All checks of one attribution; `nan` where the map is undefined, or without the baseline that a check needs."""
 
     gaussian: Infidelity
     removal: Infidelity
@@ -54,19 +55,19 @@ def faithfulness(
 ) -> Faithfulness:
     """INFD under Gaussian noise, square removal and noise along the method's own path, and the completeness gap.
 
-    `maps` is what `integrated_gradients` or `boundary_integrated_gradients` gave, or a tensor of SM, BSM or another method.
-    `baseline` is where the path starts: black for IG unless said, `boundary.points` for BIG, which must be passed; a
-    tensor of maps has no path unless one is named. Costs 3 × `samples` + 3 forward passes an image.
+    `maps` is the result of `integrated_gradients` or `boundary_integrated_gradients`, or a tensor of SM, BSM or another
+    method. `baseline` is where the path starts: black by default for IG; for BIG pass `boundary.points`. A tensor of maps
+    has a path only if a baseline is given. Costs 3 × `samples` + 3 forward passes per image.
 
     >>> from locality.attribution import integrated_gradients
     >>> squares = lambda images: images.flatten(1) ** 2
     >>> images = torch.tensor([[[[0.5, 1.0]]]])
-    >>> found = faithfulness(squares, images, integrated_gradients(squares, images, target=1), target=1)
-    >>> found.gap.item(), found.step.raw.item(), found.path.raw.item() > 0.01
+    >>> checks = faithfulness(squares, images, integrated_gradients(squares, images, target=1), target=1)
+    >>> checks.gap.item(), checks.step.raw.item(), checks.path.raw.item() > 0.01
     (0.0, 0.0, True)
     """
     if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
-        raise ValueError(f"`samples` must be a whole number of perturbations an image, got {samples!r}")
+        raise ArgumentError("samples", "a whole number of perturbations per image", samples)
     if baseline is None and isinstance(maps, PathMaps):
         baseline = "black"
     gaussian, removal = GaussianNoise(sigma), SquareRemoval(fill, largest)
@@ -101,9 +102,9 @@ def completeness_gap(
     bounds: Bounds = UNIT,
     chunk: int | None = None,
 ) -> Tensor:
-    """N: |ΣA − (f_y(x) − f_y(b))|, what the attribution leaves out or adds; `nan` where the map is undefined.
+    """N: |ΣA − (f_y(x) − f_y(b))|, by how much the attribution misses completeness; `nan` where the map is undefined.
 
-    In logits, so that it compares methods on one model; across models divide it by |f_y(x) − f_y(b)|.
+    In logits, which compares methods on one model; across models divide it by |f_y(x) − f_y(b)|.
 
     >>> double = lambda images: images.flatten(1) * 2
     >>> completeness_gap(double, torch.tensor([[[[0.5, 1.0]]]]), torch.tensor([[[[0.75, 0.0]]]]), target=0).tolist()
@@ -111,7 +112,7 @@ def completeness_gap(
     """
     pixels = working_copy(images, bounds)
     with open_model(model, pixels, chunk, bounds) as calls:
-        linear_weights(maps, pixels)  # refuses maps of another shape
+        linear_weights(maps, pixels)  # raises for maps of another shape
         at_image = class_gradient(calls, pixels, class_indices(target, pixels), with_gradient=False)
         points = baseline_images(baseline, pixels, bounds)
         at_baseline = class_gradient(calls, points, at_image.target, with_gradient=False)
@@ -124,7 +125,7 @@ def _gap(maps: Tensor | PathMaps, difference: Tensor) -> Tensor:
 
 
 def _check_path(maps: PathMaps, images: Tensor, points: Tensor) -> None:
-    """Raise unless the maps are (x − b) ⊙ integral for this baseline: BIG's maps are easily scored along IG's path."""
+    """Raise unless the maps are (x − b) ⊙ integral for this baseline: a common mistake is to score BIG along IG's path."""
     expected = ((images - points) * maps.integral.to(images)).flatten(1)
     error = (maps.maps.to(images).flatten(1) - expected).abs().amax(1)
     size = torch.maximum(maps.maps.to(images).flatten(1).abs().amax(1), expected.abs().amax(1))

@@ -1,4 +1,4 @@
-"""The sanity check: an attribution must change when the model's layers are drawn anew (Adebayo et al. 2018, Figure 2.4)."""
+"""The sanity check: attributions must change if the model's layers are randomised (Adebayo et al. 2018, Figure 2.4)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from locality.attribution import method as factory_of
 from locality.attribution.class_gradient import class_gradient
+from locality.errors import ArgumentError
 from locality.model_calls import open_model
 from locality.model_calls.checks import UNIT, check_images
 from locality.model_calls.randomness import image_seeds
 from locality.model_calls.targets import Target, class_indices
-from locality.progress import Progress
+from locality.progress import Progress, no_progress
 
 REFERENCE = 64  # images that BatchNorm's statistics are taken from, in one batch
 WINDOW = 7  # pixels, skimage's default for SSIM
@@ -29,7 +30,7 @@ WINDOW = 7  # pixels, skimage's default for SSIM
 
 @dataclass(frozen=True)
 class Layer:
-    """What is drawn anew together: a module's own parameters, those of parts that never run by themselves, its BatchNorm."""
+    """What is randomised together: a module's parameters, those of parts that are never called, its BatchNorm."""
 
     name: str
     parameters: tuple[str, ...]
@@ -38,10 +39,10 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class SanityCurve:
-    """How alike the maps before and after are, step by step; the first step is the model as it was. S steps, N images."""
+    """Similarity of the maps before and after, step by step; the first step is the original model. S steps, N images."""
 
     layers: tuple[str, ...]  # from the top (the logits) down
-    randomised: tuple[int, ...]  # S: how many of them were drawn anew
+    randomised: tuple[int, ...]  # S: how many of them are randomised
     correlation: Tensor  # S×N, Spearman of |A|; nan where a map is undefined or constant
     ssim: Tensor  # S×N, structural similarity of |A|/max|A|
     target: Tensor  # N int64, the class explained in every step
@@ -56,17 +57,17 @@ def sanity_check(
     *,
     reference: Tensor | None = None,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
     **options: Any,
 ) -> SanityCurve:
     """Maps of the model against maps of copies whose top 0, k, 2k, … layers are random: the curve of Figure 2.4.
 
-    A faithful method falls towards 0; one that stays up shows the image, not the model. `method` is whatever
-    `locality.attribution.method` takes, and `options` go to its constructor. The class explained is the one the model
-    predicts before (or `target`), in every step. The model is never touched: copies are randomised (`randomised_copy` says
-    how). With BatchNorm, maps after depend on `reference`; pass the same where results of several calls are compared.
-    Catch: pixels that no layer looks at (strides that skip them) are 0 before and after, and such ties keep the correlation
-    up; SSIM of maps with few large values is high whatever they show.
+    A faithful method falls towards 0; one that stays high shows the image, not the model. `method` is whatever
+    `locality.attribution.method` takes, and `options` go to its constructor. The class explained is the prediction of the
+    original model (or `target`) in every step. The model is not modified: copies are randomised (see `randomised_copy`).
+    With BatchNorm, maps depend on `reference`; pass the same one if results of several calls are compared. Catch: pixels
+    that no layer reads (strides that skip them) are 0 before and after, and such ties keep the correlation high; SSIM of
+    maps with few large values is always high.
 
     >>> net = nn.Sequential(nn.Flatten(), nn.Linear(48, 16), nn.Tanh(), nn.Linear(16, 3))
     >>> curve = sanity_check(net, torch.rand(2, 3, 4, 4), "SM", layers_at_once=1)
@@ -74,45 +75,44 @@ def sanity_check(
     (('3', '1'), (0, 1, 2), [1.0, 1.0])
     """
     if isinstance(layers_at_once, bool) or not isinstance(layers_at_once, int) or layers_at_once < 1:
-        raise ValueError(f"`layers_at_once` must be a whole number of at least 1, got {layers_at_once!r}")
-    for given in (images,) if reference is None else (images, reference):
-        check_images(given, options.get("bounds", UNIT))
+        raise ArgumentError("layers_at_once", "a whole number of at least 1", layers_at_once)
+    for pixels in (images,) if reference is None else (images, reference):
+        check_images(pixels, options.get("bounds", UNIT))
     layers = layers_from_top(model, images)
     factory = factory_of(method)
     with open_model(model, images) as calls:
         chosen = class_gradient(calls, images.detach().float(), class_indices(target, images), with_gradient=False).target
 
-    def sizes(network: nn.Module) -> Tensor:
+    def magnitudes(network: nn.Module) -> Tensor:
         maps: Tensor = factory(network, **options).attribute(images, target=chosen)
         return maps.detach().abs().cpu()
 
-    before = sizes(copy.deepcopy(model))  # a copy, because a method of the caller's own may leave traces
+    before = magnitudes(copy.deepcopy(model))  # a copy, because the caller's own method may modify it
     steps = [*range(0, len(layers), layers_at_once), len(layers)]
     rows = []
     for done, count in enumerate(steps):
         after = before
         if count:
-            after = sizes(randomised_copy(model, images if reference is None else reference, layers[:count], seed))
-        rows.append([_likeness(one.numpy(), other.numpy()) for one, other in zip(before, after, strict=True)])
-        if progress is not None:
-            progress(done + 1, len(steps))
-    found = torch.tensor(rows, dtype=torch.float32, device=images.device)  # S×N×2
+            after = magnitudes(randomised_copy(model, images if reference is None else reference, layers[:count], seed))
+        rows.append([_similarity(one.numpy(), other.numpy()) for one, other in zip(before, after, strict=True)])
+        progress(done + 1, len(steps))
+    values = torch.tensor(rows, dtype=torch.float32, device=images.device)  # S×N×2
     names = tuple(layer.name for layer in layers)
-    return SanityCurve(names, tuple(steps), found[..., 0].clone(), found[..., 1].clone(), chosen)
+    return SanityCurve(names, tuple(steps), values[..., 0].clone(), values[..., 1].clone(), chosen)
 
 
 def layers_from_top(model: nn.Module, images: Tensor) -> tuple[Layer, ...]:
-    """The model's layers with parameters in the reverse of the order in which one image runs through them.
+    """The model's layers with parameters, in the reverse order of a forward pass.
 
-    A module that runs several times counts where it runs last. One that holds parameters but never runs by itself (the
-    output projection inside nn.MultiheadAttention) belongs to the nearest module around it that does. A BatchNorm belongs
-    to the layer it follows, so that a ResNet-50 has 54 layers. A container with parameters of its own (a transformer's
-    position embedding) counts where it begins.
+    A module that is called several times counts at its last call. One that holds parameters but is never called itself (the
+    output projection inside nn.MultiheadAttention) belongs to the nearest enclosing module that is. A BatchNorm belongs to
+    the layer it follows, so that a ResNet-50 has 54 layers. A container with parameters of its own (a transformer's position
+    embedding) counts where it begins.
 
     >>> class Upside(nn.Module):
     ...     def __init__(self):
     ...         super().__init__()
-    ...         self.head, self.stem = nn.Linear(4, 2), nn.Linear(12, 4)  # made in another order than they run in
+    ...         self.head, self.stem = nn.Linear(4, 2), nn.Linear(12, 4)  # in another order than they are called
     ...
     ...     def forward(self, images):
     ...         return self.head(self.stem(images.flatten(1)))
@@ -120,8 +120,8 @@ def layers_from_top(model: nn.Module, images: Tensor) -> tuple[Layer, ...]:
     ['head', 'stem']
     """
     if not isinstance(model, nn.Module):
-        raise TypeError(f"`model` must be an nn.Module, got {type(model).__name__}: its layers are drawn anew")
-    order = _order_of_running(model, images)
+        raise TypeError(f"`model` must be an nn.Module, got {type(model).__name__}: its layers are randomised")
+    order = _order_of_calls(model, images)
     held: dict[str, list[str]] = {name: [] for name in order}
     # A tensor shared by two modules has two names here; the one nearer to the top is used, below.
     shared = {name: id(p) for name, p in model.named_parameters(remove_duplicate=False) if p.is_floating_point()}
@@ -134,8 +134,8 @@ def layers_from_top(model: nn.Module, images: Tensor) -> tuple[Layer, ...]:
     groups: list[Layer] = []
     seen: set[int] = set()
     for name in reversed(order):
-        own = tuple(each for each in held[name] if shared[each] not in seen)
-        seen |= {shared[each] for each in own}
+        own = tuple(parameter for parameter in held[name] if shared[parameter] not in seen)
+        seen |= {shared[parameter] for parameter in own}
         if own or name in norms:
             groups.append(Layer(name, own, (name,) if name in norms else ()))
     layers: list[Layer] = []
@@ -145,19 +145,18 @@ def layers_from_top(model: nn.Module, images: Tensor) -> tuple[Layer, ...]:
             layers[-1] = Layer(below.name, below.parameters + layer.parameters, below.norms + layer.norms)
         else:
             layers.append(layer)
-    found = tuple(replace(layer, name=layer.name or "(model)") for layer in reversed(layers) if layer.parameters)
-    if not found:
-        raise ValueError("`model` must have parameters to draw anew, got none")
-    return found
+    named = tuple(replace(layer, name=layer.name or "(model)") for layer in reversed(layers) if layer.parameters)
+    if not named:
+        raise ValueError("`model` must have parameters to randomise, got none")
+    return named
 
 
 def randomised_copy(model: nn.Module, reference: Tensor, layers: tuple[Layer, ...], seed: int = 0) -> nn.Module:
     """A copy of the model in which every tensor of these layers is Gaussian noise of the same ℓ2 norm.
 
-    A tensor's draw depends on its name and the seed alone, so that a layer gets the same numbers whatever else is drawn.
-    That includes BatchNorm's weight and bias. Its running mean and variance are taken anew from `reference` (at most 64
-    images, chosen by their pixels): those of the trained model do not fit random layers, and activations would grow or
-    vanish from layer to layer.
+    A tensor's noise depends on its name and the seed alone, so that a layer gets the same numbers in every step. That
+    includes BatchNorm's weight and bias. Its running mean and variance are estimated from `reference` (at most 64 images,
+    chosen by their pixels): those of the trained model do not fit random layers, and activations would explode or vanish.
 
     >>> net = nn.Sequential(nn.Flatten(), nn.Linear(12, 2))
     >>> images = torch.rand(1, 3, 2, 2)
@@ -172,13 +171,13 @@ def randomised_copy(model: nn.Module, reference: Tensor, layers: tuple[Layer, ..
             parameters[name].copy_(_noise_like(parameters[name], name, seed))
     norms = [random.get_submodule(name) for layer in layers for name in layer.norms]
     if norms:
-        _take_statistics(random, [part for part in norms if isinstance(part, _NormBase)], reference, seed)
+        _estimate_statistics(random, [part for part in norms if isinstance(part, _NormBase)], reference, seed)
     return random
 
 
-def _order_of_running(model: nn.Module, images: Tensor) -> list[str]:
-    """Names of the modules that run for an image, each where it begins for the last time."""
-    watched = copy.deepcopy(model)  # hooks of ours never touch the caller's
+def _order_of_calls(model: nn.Module, images: Tensor) -> list[str]:
+    """Names of the modules that are called for an image, each at its last call."""
+    watched = copy.deepcopy(model)  # the caller's model gets no hooks
     begun: dict[str, None] = {}
 
     def watch(name: str) -> Callable[..., None]:
@@ -204,8 +203,8 @@ def _noise_like(tensor: Tensor, name: str, seed: int) -> Tensor:
     return (noise * scale).to(tensor)
 
 
-def _take_statistics(model: nn.Module, norms: list[_NormBase], reference: Tensor, seed: int) -> None:
-    """Running statistics of these layers as they are over the reference, all in one pass: each sees the others' new ones."""
+def _estimate_statistics(model: nn.Module, norms: list[_NormBase], reference: Tensor, seed: int) -> None:
+    """Set the running statistics of these layers to those of the reference, all in one pass."""
     seeds = image_seeds(reference, seed)
     chosen = sorted(range(len(reference)), key=seeds.__getitem__)[:REFERENCE]
     batch = reference[chosen].detach()
@@ -218,14 +217,15 @@ def _take_statistics(model: nn.Module, norms: list[_NormBase], reference: Tensor
         try:
             calls.logits(batch)
         except ValueError as error:
-            if "more than 1 value per channel" not in str(error):
+            if len(batch) > 1:
                 raise
-            raise ValueError(f"`reference` must hold two images or more for this model, got {len(batch)}") from error
+            # BatchNorm of a single value per channel is undefined.
+            raise ArgumentError("reference", "two images or more for this model", len(batch)) from error
     for part, momentum in zip(norms, momenta, strict=True):
         part.momentum = momentum
 
 
-def _likeness(one: NDArray[Any], other: NDArray[Any]) -> tuple[float, float]:
+def _similarity(one: NDArray[Any], other: NDArray[Any]) -> tuple[float, float]:
     """Rank correlation and SSIM of two C×H×W arrays of |A|; `nan` where either is undefined."""
     if not (np.isfinite(one).all() and np.isfinite(other).all()):
         return math.nan, math.nan
@@ -233,7 +233,7 @@ def _likeness(one: NDArray[Any], other: NDArray[Any]) -> tuple[float, float]:
 
 
 def _rank_correlation(one: NDArray[Any], other: NDArray[Any]) -> float:
-    """Spearman's: Pearson's correlation of ranks, equal values sharing theirs; `nan` where either map is constant."""
+    """Spearman's: Pearson's correlation of ranks, equal values share theirs; `nan` where either map is constant."""
     from scipy.stats import rankdata
 
     first, second = (ranks - ranks.mean() for ranks in (rankdata(one), rankdata(other)))

@@ -1,7 +1,7 @@
-"""Maps that know neither the model nor the image: what a score gives away for nothing.
+"""Maps that depend on neither the model nor the image: baselines for every score.
 
-Put them beside the methods as extra rows of a table. A method that scores no better than the centred Gaussian has told
-nothing but that photographers put the object in the middle.
+Tables show them as extra rows beside the methods. A method that scores no better than the centred Gaussian shows no more
+than that photographers put the object in the middle.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def uniform_maps(images: Tensor, seed: int = 0) -> Tensor:
 
 
 def random_maps(images: Tensor, seed: int = 0) -> Tensor:
-    """Every feature drawn from N(0, 1), seeded by the image's pixels and `seed`.
+    """Every feature drawn from N(0, 1), with a seed from the image's pixels and `seed`.
 
     >>> random_maps(torch.zeros(2, 3, 8, 8)).shape
     torch.Size([2, 3, 8, 8])
@@ -59,10 +59,9 @@ BLIND_MAPS: dict[str, Callable[[Tensor, int], Tensor]] = {
 
 
 def uniform_scores(masks: Tensor) -> LocalityScores:
-    """Locality of the uniform map without making it: Pre = a, Rec = 1, F1 = 2a/(1 + a) with a the region's share.
+    """Locality of the uniform map in closed form: Pre = a, Rec = 1, F1 = 2a/(1 + a) with a the region's share.
 
-    Its lift is 0. So a score of 0.7 is worth nothing where boxes cover 54 % of the image. `nan`: recall and F1 of an empty
-    region.
+    Its lift is 0. So an F1 of 0.7 means nothing if boxes cover 54 % of the image. `nan`: recall and F1 of an empty region.
 
     >>> uniform_scores(torch.tensor([[[[True, False], [False, False]]]]).bool()).f1
     tensor([0.4000])

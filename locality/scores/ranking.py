@@ -1,8 +1,8 @@
-"""Features in descending order of attribution, with ties shared fairly.
+"""Features in descending order of attribution, with ties broken in expectation.
 
-Equal attributions have no order of their own. Where a score asks for the largest k features and the k-th is one of several
-equal ones, it gets the expectation over all ways to break the tie: the answer does not depend on where a feature lies in
-memory, and a constant map scores chance.
+Equal attributions have no order. If a score needs the largest k features and the k-th is one of several equal ones, it gets
+the expectation over all ways to break the tie: the result does not depend on where a feature lies in memory, and a constant
+map scores chance.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 
 
 class Ties(NamedTuple):
-    """Every feature whose attribution another feature of its row has, too; K of them."""
+    """The K features that share their attribution with another feature of their row."""
 
     rows: Tensor  # K
     ranks: Tensor  # K, from 0
@@ -28,7 +28,7 @@ class Ties(NamedTuple):
 class Ranking:
     """N rows of D features, the largest attribution first."""
 
-    keys: Tensor  # N×D, −A in ascending order: torch searches no other
+    keys: Tensor  # N×D, −A in ascending order, the only one that torch searches
     hits: Tensor  # N×(D + 1) int64, the number of features inside the region among the first 0, 1, …, D
 
     @property
@@ -49,7 +49,7 @@ class Ranking:
         return sure + share[:, 0] * (most - sure)
 
     def ties(self) -> Ties:
-        """Who shares an attribution with whom; in most maps only a few do."""
+        """The features that share an attribution; in most maps only a few."""
         equal = self.keys[:, 1:] == self.keys[:, :-1]
         before, after = F.pad(equal, (1, 0)), F.pad(equal, (0, 1))
         rows, ranks = (before | after).nonzero(as_tuple=True)
@@ -77,10 +77,10 @@ def ranking(values: Tensor, inside: Tensor) -> Ranking:
 
 
 def _sorted_on_cpu(values: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
-    """The same, three times as fast: numpy sorts with vector instructions, but values alone and not their order.
+    """The same, three times as fast: numpy sorts values, but not their order, with vector instructions.
 
-    A float32 leaves the last 29 bits of a float64 free, so that the lowest can carry `inside` through the sort without
-    changing the order of two different attributions.
+    A float32 leaves the last 29 bits of a float64 free, so the lowest bit can carry `inside` through the sort without
+    changing the order of different attributions.
     """
     packed = values.double().neg_()
     bits = packed.view(torch.int64)

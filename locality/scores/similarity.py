@@ -1,4 +1,4 @@
-"""How alike two attributions are: SM and BSM, IG and BIG (Table 3.1 of the thesis)."""
+"""How similar two attributions are: SM and BSM, IG and BIG (Table 3.1 of the thesis)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from locality.statistics import RESAMPLES, Summary, summary
+from locality.errors import ArgumentError
 from locality.types import PathMaps
 
 
@@ -23,7 +23,7 @@ class Similarity:
 
 @dataclass(frozen=True, eq=False)
 class BoundarySimilarity:
-    """Each method beside its counterpart at the decision boundary."""
+    """Each method and its counterpart at the decision boundary."""
 
     saliency: Similarity  # SM–BSM
     integrated: Similarity  # IG–BIG
@@ -36,11 +36,11 @@ class BoundarySimilarity:
 def similarity(first: Tensor, second: Tensor) -> Similarity:
     """ℓ2 distance, cosine, and ℓ2 distance of the maps scaled to length 1, for each image over all features.
 
-    Catch: the plain distance grows with the size of the gradients, so a model with small logits looks similar for free;
-    the other two do not.
+    Catch: the plain distance grows with the size of the gradients, so the maps of a model with small logits look similar;
+    the other two do not depend on it.
 
-    >>> found = similarity(torch.tensor([[[[3.0, 0.0]]]]), torch.tensor([[[[0.0, 4.0]]]]))
-    >>> found.distance.item(), found.cosine.item(), round(found.unit_distance.item(), 4)
+    >>> compared = similarity(torch.tensor([[[[3.0, 0.0]]]]), torch.tensor([[[[0.0, 4.0]]]]))
+    >>> compared.distance.item(), compared.cosine.item(), round(compared.unit_distance.item(), 4)
     (5.0, 0.0, 1.4142)
     """
     if first.shape != second.shape or first.dim() < 2:
@@ -52,44 +52,28 @@ def similarity(first: Tensor, second: Tensor) -> Similarity:
     return Similarity(_length(one - other), (unit_one * unit_other).sum(1).clamp(-1, 1), _length(unit_one - unit_other))
 
 
-def boundary_similarity(found: Mapping[str, PathMaps | Tensor]) -> BoundarySimilarity:
-    """SM–BSM and IG–BIG of each image, from what `attribute_all(model, images, ["SM", "BSM", "IG", "BIG"])` gave.
+def boundary_similarity(maps: Mapping[str, PathMaps | Tensor]) -> BoundarySimilarity:
+    """SM–BSM and IG–BIG of each image, from the maps of `attribute_all(model, images, ["SM", "BSM", "IG", "BIG"])`.
 
-    IG − BIG mixes two things: other gradients and another factor (x − 0 against x − x′, which is short). The integral
-    parts leave the factor out.
+    IG − BIG mixes two differences: other gradients and another factor (x − 0 against x − x′, which is short). The integral
+    parts are without the factor.
 
     >>> from locality.attribution import attribute_all
     >>> maps = attribute_all(torch.nn.Flatten(), torch.tensor([[[[0.8, 0.4]]]]), ["SM", "BSM", "IG", "BIG"])
     >>> boundary_similarity(maps).saliency.distance.tolist()  # a linear model has one gradient everywhere
     [0.0]
     """
-    missing = [name for name in ("SM", "BSM", "IG", "BIG") if name not in found]
+    missing = [name for name in ("SM", "BSM", "IG", "BIG") if name not in maps]
     if missing:
-        raise ValueError(f"`found` must hold maps of SM, BSM, IG and BIG, got none of {', '.join(missing)}")
-    sm, bsm, ig, big = (found[name] for name in ("SM", "BSM", "IG", "BIG"))
+        raise ArgumentError("maps", "those of SM, BSM, IG and BIG", list(maps), f"{', '.join(missing)} missing")
+    sm, bsm, ig, big = (maps[name] for name in ("SM", "BSM", "IG", "BIG"))
     if not (isinstance(sm, Tensor) and isinstance(bsm, Tensor)):
-        raise TypeError("`found` must hold tensors for SM and BSM: pass what attribute_all gave")
+        raise TypeError("`maps` must hold tensors for SM and BSM: pass the result of attribute_all")
     if not (isinstance(ig, PathMaps) and isinstance(big, PathMaps)):
-        raise TypeError("`found` must hold PathMaps for IG and BIG, with their integral parts: pass what attribute_all gave")
+        raise TypeError(
+            "`maps` must hold PathMaps for IG and BIG, with their integral parts: pass the result of attribute_all"
+        )
     return BoundarySimilarity(similarity(sm, bsm), similarity(ig.maps, big.maps), similarity(ig.integral, big.integral))
-
-
-def similarity_summaries(
-    found: BoundarySimilarity, *, resamples: int = RESAMPLES, seed: int = 0
-) -> dict[str, dict[str, Summary]]:
-    """A model's column of Table 3.1: for each pair of methods the means over images, with intervals and counts.
-
-    >>> same = similarity(torch.ones(4, 1, 2, 2), torch.ones(4, 1, 2, 2))
-    >>> similarity_summaries(BoundarySimilarity(same, same, same))["SM-BSM"]["cosine"].mean
-    1.0
-    """
-    return {
-        pair: {
-            name: summary(getattr(each, name), resamples=resamples, seed=seed)
-            for name in ("distance", "cosine", "unit_distance")
-        }
-        for pair, each in found.pairs().items()
-    }
 
 
 def _rows(maps: Tensor) -> Tensor:

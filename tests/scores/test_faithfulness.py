@@ -4,7 +4,7 @@ import dataclasses
 import math
 from typing import Any
 
-import captum.metrics
+import captum.metrics  # type: ignore[import-untyped]
 import pytest
 import torch
 from known_models import linear_model, small_network
@@ -38,8 +38,9 @@ def images() -> Tensor:
 def smooth_network() -> nn.Module:
     with torch.random.fork_rng():
         torch.manual_seed(4)
-        net = nn.Sequential(nn.Flatten(), nn.Linear(192, 24), nn.Tanh(), nn.Linear(24, 4))
-        nn.init.normal_(net[1].weight, std=0.1)  # curved: the gradient differs from place to place
+        first = nn.Linear(192, 24)
+        net = nn.Sequential(nn.Flatten(), first, nn.Tanh(), nn.Linear(24, 4))
+        nn.init.normal_(first.weight, std=0.1)  # curved: the gradient varies
         return net
 
 
@@ -254,7 +255,7 @@ def test_all_at_once_is_one_by_one(images: Tensor) -> None:
     model = small_network()
     maps = saliency_map(model, images, 1)
     found = faithfulness(model, images, maps, 1, "mean", sigma=0.2, fill="blur", largest=0.5, samples=12, seed=3)
-    noises = [GaussianNoise(0.2), SquareRemoval("blur", 0.5), PathNoise("mean"), BaselineStep("mean")]
+    noises: list[Noise] = [GaussianNoise(0.2), SquareRemoval("blur", 0.5), PathNoise("mean"), BaselineStep("mean")]
     for noise, part in zip(noises, parts(found).values(), strict=True):
         alone = infidelity(model, images, maps, noise, 1, samples=12, seed=3)
         assert part.noise == alone.noise == str(noise)
@@ -355,10 +356,13 @@ def test_nothing_of_the_callers_changes(images: Tensor) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"samples": 0}, "`samples` must be a whole number of perturbations an image, got 0"),
+        ({"samples": 0}, "`samples` must be a whole number of perturbations per image, got 0"),
         ({"sigma": 0.0}, "`sigma` must be a positive number of pixels, got 0.0"),
         ({"largest": 2.0}, r"`largest` must be a share of the image's shorter side in \(0, 1\], got 2.0"),
-        ({"maps": torch.zeros(5, 1, 8, 8)}, r"`maps` must have the shape of the images \(5, 3, 8, 8\), got \(5, 1, 8, 8\)"),
+        (
+            {"maps": torch.zeros(5, 1, 8, 8)},
+            r"`maps` must be of the shape of the images, \(5, 3, 8, 8\), got \(5, 1, 8, 8\)",
+        ),
         ({"images": torch.full((5, 3, 8, 8), 2.0)}, r"`images` must lie in \[0, 1\]"),
         ({"target": 9}, "`target` must be a class from 0 to 3"),
     ],

@@ -43,7 +43,8 @@ class Mixed(nn.Module):
         features = self.plain(self.norm(self.stem(self.input_norm(images))).relu())
         tokens = features.flatten(2).transpose(1, 2) + self.place
         tokens = self.tied(self.attention(tokens, tokens, tokens, need_weights=False)[0])
-        return self.head(tokens.mean(1).tanh())
+        logits: Tensor = self.head(tokens.mean(1).tanh())
+        return logits
 
 
 def network() -> nn.Module:
@@ -96,7 +97,8 @@ def test_a_module_that_runs_twice_counts_where_it_runs_last(images: Tensor) -> N
             self.stem, self.again, self.head = nn.Linear(192, 4), nn.Linear(4, 4), nn.Linear(4, 4)
 
         def forward(self, pixels: Tensor) -> Tensor:
-            return self.again(self.head(self.again(self.stem(pixels.flatten(1)))))
+            logits: Tensor = self.again(self.head(self.again(self.stem(pixels.flatten(1)))))
+            return logits
 
     assert [layer.name for layer in layers_from_top(Twice(), images)] == ["again", "head", "stem"]
 
@@ -123,8 +125,9 @@ def test_norms_are_kept_and_the_rest_is_untouched(images: Tensor) -> None:
     assert torch.equal(top["8.weight"], after["8.weight"])
     other_seed = dict(randomised_copy(model, images, layers[:1], seed=1).named_parameters())
     assert not torch.equal(other_seed["8.weight"], after["8.weight"])
-    zero = nn.Sequential(nn.Flatten(), nn.Linear(192, 2))
-    nn.init.zeros_(zero[1].bias)
+    last = nn.Linear(192, 2)
+    nn.init.zeros_(last.bias)
+    zero = nn.Sequential(nn.Flatten(), last)
     assert (randomised_copy(zero, images, layers_from_top(zero, images))[1].bias == 0).all()  # type: ignore[index]
 
 
@@ -239,10 +242,10 @@ def test_nothing_of_the_callers_changes(images: Tensor, interrupted: bool) -> No
     images.requires_grad_()
     weights, modes = copy.deepcopy(model.state_dict()), [part.training for part in model.modules()]
     identity = [id(p) for p in model.parameters()]
-    pixels, state, numbers = images.detach().clone(), torch.get_rng_state(), np.random.get_state()[1].tolist()  # type: ignore[index, union-attr]
+    pixels, state, numbers = images.detach().clone(), torch.get_rng_state(), np.random.get_state()[1].tolist()  # type: ignore[index]
     steps = 0
 
-    def stop(done: int, total: int) -> None:
+    def stop(done: int, total: int | None) -> None:
         nonlocal steps
         steps = done
         assert total == 4
@@ -264,7 +267,7 @@ def test_nothing_of_the_callers_changes(images: Tensor, interrupted: bool) -> No
     assert not any(part._forward_pre_hooks or part._forward_hooks for part in model.modules())
     assert torch.equal(images, pixels)
     assert torch.equal(torch.get_rng_state(), state)
-    assert np.random.get_state()[1].tolist() == numbers  # type: ignore[index, union-attr]
+    assert np.random.get_state()[1].tolist() == numbers  # type: ignore[index]
 
 
 def test_images_do_not_see_each_other_where_the_reference_is_fixed(images: Tensor) -> None:
@@ -308,7 +311,7 @@ def test_undefined_maps_are_nan(images: Tensor) -> None:
             TypeError,
             "`model` must be an nn.Module, got function",
         ),
-        (lambda images: {"model": nn.Flatten()}, ValueError, "`model` must have parameters to draw anew, got none"),
+        (lambda images: {"model": nn.Flatten()}, ValueError, "`model` must have parameters to randomise, got none"),
         (lambda images: {"layers_at_once": 0}, ValueError, "`layers_at_once` must be a whole number of at least 1, got 0"),
         (lambda images: {"method": "BIGG"}, ValueError, "`method` must be one of .* did you mean 'BIG'?"),
         (lambda images: {"images": images * 3}, ValueError, r"`images` must lie in \[0, 1\]"),
@@ -326,6 +329,6 @@ def test_wrong_arguments_are_named(
 
 def test_one_image_is_too_few_for_some_batchnorms(images: Tensor) -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(192, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)).eval()
-    with pytest.raises(ValueError, match="`reference` must hold two images or more for this model, got 1"):
+    with pytest.raises(ValueError, match="`reference` must be two images or more for this model, got 1"):
         sanity_check(model, images[:1], "SM")
     assert sanity_check(model, images[:1], "SM", reference=images).correlation.shape == (2, 1)

@@ -15,8 +15,8 @@ from torch import Tensor
 from locality import Box, box_mask, load_dataset
 from locality.scores import map_features
 from locality.scores.locality import lift, locality_curve, locality_scores, map_scores
-from locality.scores.map_features import Channels
-from locality.types import LocalityScores
+from locality.scores.map_features import Features
+from locality.types import Channels, LocalityScores
 
 # 10 inside the left half, of which −2 − 1 are negative; 5 outside, of which −3 is negative.
 DRAWN = torch.tensor([[4.0, -2, 0, 0], [3.0, 0, -3, 0], [0.0, 0, 1, 0], [0.0, -1, 0, 1]]).view(1, 1, 4, 4)
@@ -35,7 +35,8 @@ def scores_in_float64(maps: Tensor, masks: Tensor, rho: float = 0.0) -> tuple[np
         precision = important[inside].sum() / important.sum()
         recall = important[inside].sum() / np.abs(one[inside]).sum()
         rows.append((precision, recall, 2 * precision * recall / (precision + recall)))
-    return tuple(np.array(rows).T)  # type: ignore[return-value]
+    columns = np.array(rows).T
+    return columns[0], columns[1], columns[2]
 
 
 def test_a_map_drawn_by_hand() -> None:
@@ -76,9 +77,9 @@ def test_channels_are_features_or_are_added_up() -> None:
 
 
 @pytest.mark.parametrize("channels", ["all", "sum"])
-def test_sums_in_float32_are_as_good_as_in_float64(channels: Channels) -> None:
+def test_sums_in_float32_are_as_accurate_as_in_float64(channels: Channels) -> None:
     generator = torch.Generator().manual_seed(0)
-    # Heavy tails and a wide range, as gradients have them; a sum one after the other would lose four digits.
+    # Heavy tails and a wide range, as gradients have them; a sequential sum would lose four digits.
     maps = torch.randn(3, 3, 224, 224, generator=generator) * torch.exp(2 * torch.randn(3, 3, 224, 224, generator=generator))
     maps[1] = maps[1].abs() + 1000
     masks = torch.zeros(3, 1, 224, 224, dtype=torch.bool)
@@ -90,14 +91,18 @@ def test_sums_in_float32_are_as_good_as_in_float64(channels: Channels) -> None:
         assert score.numpy() == pytest.approx(reference, rel=1e-6)
 
 
-def test_images_do_not_see_each_other_and_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neither_other_images_nor_chunks_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     maps, masks = random_case(9, 0)
     maps[4, 0, 0, 0] = torch.nan
     whole = map_scores(maps, masks)
     monkeypatch.setitem(map_features.CHUNK_FEATURES, "cpu", 2 * maps[0].numel())
     seen: list[int] = []
-    make = map_features.Features
-    monkeypatch.setattr(map_features, "Features", lambda part, inside: (seen.append(len(part)), make(part, inside))[1])
+
+    def counted(part: Tensor, inside: Tensor) -> Features:
+        seen.append(len(part))
+        return Features(part, inside)
+
+    monkeypatch.setattr(map_features, "Features", counted)
     for name, values in vars(map_scores(maps, masks)).items():
         assert torch.equal(values.nan_to_num(-9), getattr(whole, name).nan_to_num(-9))
     assert seen == [2, 2, 2, 2, 1]

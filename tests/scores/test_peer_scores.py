@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,23 +14,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.ndimage import distance_transform_edt
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import roc_auc_score  # type: ignore[import-untyped]
 from torch import Tensor
 
-from locality.scores import map_features
+from locality.scores import SCORES, score_maps
 from locality.scores.locality import locality_scores
+from locality.scores.map_features import Score
 from locality.scores.peer_scores import (
-    LOCALISATION_SCORES,
-    attribution_localisation,
-    energy_pointing_game,
+    AttributionLocalisation,
+    EnergyPointingGame,
+    IouAtQuantile,
+    PointingGame,
+    RelevanceMassAccuracy,
+    RelevanceRankAccuracy,
+    RocAuc,
+    TopKIntersection,
     grown,
-    iou_at_quantile,
-    localisation_scores,
-    pointing_game,
-    relevance_mass_accuracy,
-    relevance_rank_accuracy,
-    roc_auc,
-    top_k_intersection,
 )
 from locality.torchvision_shim import import_torchvision
 
@@ -37,6 +37,22 @@ WHOLE_NUMBERS = st.integers(-3, 9).map(float)  # ties are frequent
 MAPS = arrays(np.float32, (2, 2, 3, 4), elements=WHOLE_NUMBERS).map(torch.from_numpy)
 MASKS = arrays(np.bool_, (2, 1, 3, 4)).map(torch.from_numpy)
 quickly = settings(max_examples=30, deadline=None)
+PEERS = (
+    "pointing_game",
+    "energy_pointing_game",
+    "attribution_localisation",
+    "relevance_mass_accuracy",
+    "relevance_rank_accuracy",
+    "top_k_intersection",
+    "roc_auc",
+    "iou_at_quantile",
+)
+
+
+def peer_scores(maps: Tensor, masks: Tensor, k: int = 1000, tolerance: float = 0.0) -> dict[str, Tensor]:
+    scores: dict[str, Score] = {name: SCORES[name]() for name in PEERS}
+    scores |= {"top_k_intersection": TopKIntersection(k), "pointing_game": PointingGame(tolerance)}
+    return score_maps(maps, masks, scores)
 
 
 @pytest.fixture(scope="module")
@@ -67,19 +83,17 @@ def ask_quantus(metric: Callable[..., list[float]], maps: Tensor, masks: Tensor)
 @pytest.mark.parametrize(
     ("score", "name", "options"),
     [
-        (pointing_game, "PointingGame", {}),
-        (attribution_localisation, "AttributionLocalisation", {"abs": False, "positive_attributions": True}),
-        (energy_pointing_game, "AttributionLocalisation", {"abs": False, "positive_attributions": True}),
-        (relevance_mass_accuracy, "RelevanceMassAccuracy", {"abs": True}),
-        (relevance_rank_accuracy, "RelevanceRankAccuracy", {}),
-        (top_k_intersection, "TopKIntersection", {"k": 1000}),
-        (roc_auc, "AUC", {}),
+        (PointingGame(), "PointingGame", {}),
+        (AttributionLocalisation(), "AttributionLocalisation", {"abs": False, "positive_attributions": True}),
+        (EnergyPointingGame(), "AttributionLocalisation", {"abs": False, "positive_attributions": True}),
+        (RelevanceMassAccuracy(), "RelevanceMassAccuracy", {"abs": True}),
+        (RelevanceRankAccuracy(), "RelevanceRankAccuracy", {}),
+        (TopKIntersection(), "TopKIntersection", {"k": 1000}),
+        (RocAuc(), "AUC", {}),
     ],
 )
 @pytest.mark.parametrize("channels", [1, 3])
-def test_quantus_agrees(
-    quantus: ModuleType, score: Callable[..., Tensor], name: str, options: dict[str, object], channels: int
-) -> None:
+def test_quantus_agrees(quantus: ModuleType, score: Score, name: str, options: dict[str, object], channels: int) -> None:
     maps, masks = random_case(channels, count=8)
     metric = getattr(quantus, name)(disable_warnings=True, **options)
     expected = ask_quantus(metric, maps.sum(1, keepdim=True), masks)
@@ -87,21 +101,21 @@ def test_quantus_agrees(
     assert score(maps, masks, channels="sum").numpy() == pytest.approx(expected, abs=1e-6)
 
 
-# --- Quantus, where it does not: our value by hand, and that the docstring tells the truth about theirs ---
+# --- Quantus, where it does not: our value by hand, and theirs as the docstring says ---
 
 
 def test_a_tie_is_no_hit(quantus: ModuleType) -> None:
     maps, masks = random_case()  # Quantus refuses a batch of nothing but equal values
     maps[0] = 0.5
     assert ask_quantus(quantus.PointingGame(disable_warnings=True), maps, masks)[0] == 1.0
-    assert pointing_game(maps, masks)[0].item() == pytest.approx(masks[0].float().mean().item())
+    assert PointingGame()(maps, masks)[0].item() == pytest.approx(masks[0].float().mean().item())
 
 
 def test_pointing_into_nothing_is_undefined(quantus: ModuleType) -> None:
     maps, masks = random_case()
     masks[0] = False
     assert ask_quantus(quantus.PointingGame(disable_warnings=True), maps, masks)[0] == 1.0
-    assert pointing_game(maps, masks)[0].isnan()
+    assert PointingGame()(maps, masks)[0].isnan()
 
 
 def test_mass_is_not_divided_by_a_signed_sum(quantus: ModuleType) -> None:
@@ -109,7 +123,7 @@ def test_mass_is_not_divided_by_a_signed_sum(quantus: ModuleType) -> None:
     maps[0, 0, 0, :3] = torch.tensor([4.0, -3.0, 1.0])
     masks[0, 0, 0, 0] = True
     assert ask_quantus(quantus.RelevanceMassAccuracy(disable_warnings=True), maps, masks) == [2.0]
-    assert relevance_mass_accuracy(maps, masks).item() == 0.5
+    assert RelevanceMassAccuracy()(maps, masks).item() == 0.5
 
 
 def test_the_weight_of_attribution_localisation_divides_by_the_share(quantus: ModuleType) -> None:
@@ -118,10 +132,10 @@ def test_the_weight_of_attribution_localisation_divides_by_the_share(quantus: Mo
     masks[:, 0, :10, ::2] = True  # an eighth of the image
     metric = quantus.AttributionLocalisation(weighted=True, abs=False, positive_attributions=True, disable_warnings=True)
     assert ask_quantus(metric, maps, masks) == pytest.approx([0.75 / 16] * 4)  # of two images out of four, and times it
-    assert attribution_localisation(maps, masks, weighted=True).tolist() == pytest.approx([0.75 * 8] * 4)
+    assert AttributionLocalisation(weighted=True)(maps, masks).tolist() == pytest.approx([0.75 * 8] * 4)
     theirs = ask_quantus(quantus.AttributionLocalisation(disable_warnings=True), maps, masks)
     assert theirs == pytest.approx([7 / 8] * 4)  # |A|: the paper takes positive relevance
-    assert attribution_localisation(maps, masks).tolist() == [0.75] * 4
+    assert AttributionLocalisation()(maps, masks).tolist() == [0.75] * 4
 
 
 def test_quantus_takes_one_channel_only(quantus: ModuleType) -> None:
@@ -130,8 +144,8 @@ def test_quantus_takes_one_channel_only(quantus: ModuleType) -> None:
         ask_quantus(quantus.RelevanceRankAccuracy(disable_warnings=True), maps, masks)
     # Ours with three: as if the mask had three, too.
     wide = (maps.reshape(5, 1, 120, 48), masks.expand(5, 3, 40, 48).reshape(5, 1, 120, 48))
-    for name, values in localisation_scores(maps, masks).items():
-        assert torch.allclose(values, LOCALISATION_SCORES[name](*wide)), name
+    for name, values in peer_scores(maps, masks).items():
+        assert torch.allclose(values, SCORES[name]()(*wide)), name
 
 
 # --- Other libraries, and by hand ---
@@ -140,20 +154,20 @@ def test_quantus_takes_one_channel_only(quantus: ModuleType) -> None:
 @quickly
 @given(maps=MAPS, masks=MASKS)
 def test_roc_auc_with_ties(maps: Tensor, masks: Tensor) -> None:
-    for one, mask, found in zip(maps, masks, roc_auc(maps, masks).tolist(), strict=True):
+    for one, mask, found in zip(maps, masks, RocAuc()(maps, masks).tolist(), strict=True):
         inside = mask.expand(one.shape).flatten()
         expected = roc_auc_score(inside, one.flatten()) if inside.any() and not inside.all() else math.nan
         assert found == pytest.approx(expected, abs=1e-6, nan_ok=True)
 
 
-def test_roc_auc_of_a_large_region_loses_no_digits() -> None:
+def test_roc_auc_of_a_large_region_is_accurate() -> None:
     generator = torch.Generator().manual_seed(0)
     maps = torch.randn(1, 3, 224, 224, generator=generator)
     masks = torch.ones(1, 1, 224, 224, dtype=torch.bool)
     masks[..., :2] = False
     expected = roc_auc_score(masks.expand(maps.shape).flatten(), maps.flatten())
-    assert roc_auc(maps, masks).item() == pytest.approx(expected, rel=3e-7)
-    assert roc_auc(maps.double(), masks).item() == pytest.approx(expected, rel=1e-12)
+    assert RocAuc()(maps, masks).item() == pytest.approx(expected, rel=3e-7)
+    assert RocAuc()(maps.double(), masks).item() == pytest.approx(expected, rel=1e-12)
 
 
 @quickly
@@ -171,17 +185,17 @@ def test_pointing_game_with_tolerance() -> None:
     masks[0, 0, 5, 5] = True
     maps = torch.zeros(1, 1, 20, 20)
     maps[0, 0, 8, 9] = 1  # 3 down, 4 right: 5 away
-    hits = [pointing_game(maps, masks, tolerance=tolerance).item() for tolerance in (0, 4.9, 5, 15)]
+    hits = [PointingGame(tolerance=tolerance)(maps, masks).item() for tolerance in (0, 4.9, 5, 15)]
     assert hits == [0, 0, 1, 1]
     maps[0, 0, 19, 19] = 1  # an equal one, far away
-    assert pointing_game(maps, masks, tolerance=5).item() == 0.5
-    assert localisation_scores(maps, masks, k=1, tolerance=5)["pointing_game"].item() == 0.5
+    assert PointingGame(tolerance=5)(maps, masks).item() == 0.5
+    assert peer_scores(maps, masks, k=1, tolerance=5)["pointing_game"].item() == 0.5
 
 
 @quickly
 @given(maps=MAPS, masks=MASKS, quantile=st.sampled_from([0.0, 0.25, 0.5, 0.8, 0.99]))
 def test_iou_at_a_quantile(maps: Tensor, masks: Tensor, quantile: float) -> None:
-    for one, mask, found in zip(maps, masks, iou_at_quantile(maps, masks, quantile).tolist(), strict=True):
+    for one, mask, found in zip(maps, masks, IouAtQuantile(quantile)(maps, masks).tolist(), strict=True):
         kept = one.double().numpy() > np.quantile(one.double().numpy(), quantile) + 1e-6  # whole numbers: ties are ties
         inside = mask.expand(one.shape).numpy()
         union = (kept | inside).sum()
@@ -191,24 +205,24 @@ def test_iou_at_a_quantile(maps: Tensor, masks: Tensor, quantile: float) -> None
 
 def test_a_quantile_that_is_one_of_the_values() -> None:
     maps = torch.arange(101.0).view(1, 1, 1, 101)
-    assert iou_at_quantile(maps, maps > 29, quantile=0.29).item() == 1  # although 0.29·100 is 28.999… for the computer
+    assert IouAtQuantile(0.29)(maps, maps > 29).item() == 1  # although 0.29·100 is 28.999… for the computer
 
 
 def test_ranks_by_hand() -> None:
     maps = torch.tensor([[[[9.0, 5, 5, 5], [1, 0, -1, -2]]]])
     masks = torch.tensor([[[[True, True, False, False], [False, False, False, True]]]])
     # The three largest are 9 and two of the three fives, of which one is inside: 1 + 2/3 of 3.
-    assert relevance_rank_accuracy(maps, masks).item() == pytest.approx((1 + 2 / 3) / 3)
-    assert top_k_intersection(maps, masks, k=1).item() == 1
-    assert top_k_intersection(maps, masks, k=2).item() == pytest.approx((1 + 1 / 3) / 2)
-    assert top_k_intersection(maps, masks, k=8).item() == pytest.approx(3 / 8)
+    assert RelevanceRankAccuracy()(maps, masks).item() == pytest.approx((1 + 2 / 3) / 3)
+    assert TopKIntersection(k=1)(maps, masks).item() == 1
+    assert TopKIntersection(k=2)(maps, masks).item() == pytest.approx((1 + 1 / 3) / 2)
+    assert TopKIntersection(k=8)(maps, masks).item() == pytest.approx(3 / 8)
     with pytest.raises(ValueError, match="`k` must be from 1 to the number of features, 8, got 9"):
-        top_k_intersection(maps, masks, k=9)
+        TopKIntersection(k=9)(maps, masks)
 
 
 def test_energy_is_the_precision_of_locality() -> None:
     maps, masks = random_case(3)
-    assert torch.equal(energy_pointing_game(maps, masks), locality_scores(maps, masks).precision)
+    assert torch.equal(EnergyPointingGame()(maps, masks), locality_scores(maps, masks).precision)
 
 
 # --- Chance ---
@@ -220,44 +234,29 @@ def test_chance_is_what_the_docstrings_say() -> None:
     masks = torch.zeros(200, 1, 40, 48, dtype=torch.bool)
     masks[:, :, :20, :24] = True
     share, kept = 0.25, 0.2
-    expected = dict.fromkeys(LOCALISATION_SCORES, share)
+    expected = dict.fromkeys(PEERS, share)
     expected |= {"roc_auc": 0.5, "iou_at_quantile": share * kept / (share + kept - share * kept)}
-    for name, values in localisation_scores(maps, masks).items():
+    for name, values in peer_scores(maps, masks).items():
         interval = 4 * values.std() / math.sqrt(200)
         assert (values.mean() - expected[name]).abs() < interval + 1e-3, name
-    weighted = attribution_localisation(maps, masks, weighted=True)
+    weighted = AttributionLocalisation(weighted=True)(maps, masks)
     assert weighted.mean().item() == pytest.approx(1, abs=0.02)
     # A constant map is chance itself, where the score knows ties.
-    for name, values in localisation_scores(torch.ones_like(maps[:1]), masks[:1]).items():
+    for name, values in peer_scores(torch.ones_like(maps[:1]), masks[:1]).items():
         assert values.item() == pytest.approx(0 if name == "iou_at_quantile" else expected[name], abs=1e-6), name
 
 
 # --- All scores ---
 
 
-def test_all_at_once_are_the_same_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    maps, masks = random_case(3)
-    maps[2] = maps[2].round()
-    together = localisation_scores(maps, masks, tolerance=2, k=50, quantile=0.9)
-    options = {"pointing_game": {"tolerance": 2}, "top_k_intersection": {"k": 50}, "iou_at_quantile": {"quantile": 0.9}}
-    assert list(together) == list(LOCALISATION_SCORES)
-    for name, values in together.items():
-        assert values.dtype == torch.float32, name
-        assert values.shape == (5,), name
-        assert torch.equal(values, LOCALISATION_SCORES[name](maps, masks, **options.get(name, {}))), name
-    monkeypatch.setitem(map_features.CHUNK_FEATURES, "cpu", 2 * maps[0].numel())
-    for name, values in localisation_scores(maps, masks, tolerance=2, k=50, quantile=0.9).items():
-        assert torch.equal(values, together[name]), name
-
-
 @quickly
 @given(maps=MAPS, masks=MASKS, scale=st.sampled_from([1e-6, 0.3, 7.0, 1e6]))
 def test_neither_scale_nor_order_nor_flips_matter(maps: Tensor, masks: Tensor, scale: float) -> None:
-    options = {"tolerance": 1.5, "k": 5}
-    found = localisation_scores(maps, masks, **options)
-    scaled = localisation_scores(maps * scale, masks, **options)
-    swapped = localisation_scores(maps.flip(0), masks.flip(0), **options)
-    flipped = localisation_scores(maps.flip(2, 3), masks.flip(2, 3), **options)
+    options: dict[str, Any] = {"tolerance": 1.5, "k": 5}
+    found = peer_scores(maps, masks, **options)
+    scaled = peer_scores(maps * scale, masks, **options)
+    swapped = peer_scores(maps.flip(0), masks.flip(0), **options)
+    flipped = peer_scores(maps.flip(2, 3), masks.flip(2, 3), **options)
     for name, values in found.items():
         for other in (scaled[name], swapped[name].flip(0), flipped[name]):
             assert torch.allclose(values, other, rtol=1e-5, equal_nan=True), name
@@ -269,20 +268,20 @@ def test_undefined() -> None:
     ones, none, whole = torch.ones_like(maps[:1]), torch.zeros_like(masks[:1]), torch.ones_like(masks[:1])
     broken = maps[:1].clone()
     broken[0, 0, -1, -1] = math.nan
-    for values in localisation_scores(broken, masks[:1]).values():
+    for values in peer_scores(broken, masks[:1]).values():
         assert values.isnan().all()
-    for values in localisation_scores(torch.cat([maps[:1], broken, maps[1:2]]), masks[:3]).values():
+    for values in peer_scores(torch.cat([maps[:1], broken, maps[1:2]]), masks[:3]).values():
         assert values.isnan().tolist() == [False, True, False]
-    for values in localisation_scores(maps[:1], none).values():
+    for values in peer_scores(maps[:1], none).values():
         assert values.isnan().all()
-    full = localisation_scores(maps[:1], whole)
+    full = peer_scores(maps[:1], whole)
     assert full.pop("roc_auc").isnan().all()
     assert full.pop("iou_at_quantile").item() == pytest.approx(0.2, abs=1e-3)
     assert [values.item() for values in full.values()] == pytest.approx([1] * 6)
-    negative = localisation_scores(-ones, masks[:1])
+    negative = peer_scores(-ones, masks[:1])
     assert negative["energy_pointing_game"].isnan().all()
     assert negative["relevance_mass_accuracy"].item() == pytest.approx(masks[0].float().mean().item())
-    zero = localisation_scores(0 * ones, masks[:1])
+    zero = peer_scores(0 * ones, masks[:1])
     assert zero["relevance_mass_accuracy"].isnan().all()
     assert zero["roc_auc"].item() == 0.5
 
@@ -290,6 +289,6 @@ def test_undefined() -> None:
 def test_errors_say_what_to_do() -> None:
     maps, masks = random_case()
     with pytest.raises(ValueError, match="`tolerance` must be a number of pixels, 0 or larger, got -1"):
-        pointing_game(maps, masks, tolerance=-1)
+        PointingGame(tolerance=-1)(maps, masks)
     with pytest.raises(ValueError, match="`quantile` must be from 0 to below 1, got 1"):
-        iou_at_quantile(maps, masks, quantile=1)
+        IouAtQuantile(quantile=1)(maps, masks)

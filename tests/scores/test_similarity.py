@@ -1,4 +1,4 @@
-"""Likeness of maps by hand, against numpy, and on a linear model whose maps are known."""
+"""Similarity of maps by hand, against numpy, and on a linear model whose maps are known."""
 
 import math
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from locality.attribution import attribute_all
 from locality.boundary import find_boundary
-from locality.scores.similarity import boundary_similarity, similarity, similarity_summaries
+from locality.scores.similarity import boundary_similarity, similarity
 from locality.types import PathMaps
 
 
@@ -69,30 +69,29 @@ def test_a_linear_model_has_one_gradient() -> None:
     assert torch.allclose(found.integrated.distance, (edge.points * sm).flatten(1).norm(dim=1), rtol=1e-4)
 
 
-def test_summaries_count_what_has_no_boundary() -> None:
+def test_pairs_without_a_boundary_are_undefined() -> None:
     maps = torch.randn(5, 3, 4, 4, generator=torch.Generator().manual_seed(0))
     missing = maps.clone()
     missing[2] = math.nan
     zeros = torch.zeros(5)
-    found = boundary_similarity(
+    pairs = boundary_similarity(
         {
             "SM": maps,
             "BSM": missing * 2,
             "IG": PathMaps(maps, maps, zeros),
             "BIG": PathMaps(missing + 1, -missing, zeros),
         }
-    )
-    table = similarity_summaries(found)
-    assert list(table) == ["SM-BSM", "IG-BIG", "IG-BIG integral"]
-    for row in table.values():
-        for value in row.values():
-            assert (value.used, value.undefined) == (4, 1)
+    ).pairs()
+    assert list(pairs) == ["SM-BSM", "IG-BIG", "IG-BIG integral"]
+    for compared in pairs.values():
+        for values in vars(compared).values():
+            assert values.isnan().tolist() == [False, False, True, False, False]
     kept = [0, 1, 3, 4]
-    assert table["SM-BSM"]["distance"].mean == pytest.approx(maps[kept].flatten(1).norm(dim=1).mean().item(), rel=1e-6)
-    assert table["SM-BSM"]["cosine"].mean == pytest.approx(1)
-    assert table["IG-BIG"]["distance"].mean == pytest.approx(48**0.5)
-    assert table["IG-BIG integral"]["cosine"].mean == pytest.approx(-1)
-    assert table["IG-BIG integral"]["unit_distance"].mean == pytest.approx(2)
+    assert torch.allclose(pairs["SM-BSM"].distance[kept], maps[kept].flatten(1).norm(dim=1))
+    assert pairs["SM-BSM"].cosine[kept].tolist() == pytest.approx([1] * 4)
+    assert pairs["IG-BIG"].distance[kept].tolist() == pytest.approx([48**0.5] * 4)
+    assert pairs["IG-BIG integral"].cosine[kept].tolist() == pytest.approx([-1] * 4)
+    assert pairs["IG-BIG integral"].unit_distance[kept].tolist() == pytest.approx([2] * 4)
 
 
 def test_wrong_maps_are_named() -> None:
@@ -101,10 +100,10 @@ def test_wrong_maps_are_named() -> None:
         ValueError, match=r"`first` and `second` must be maps of the same images, got \(2, 3, 4, 4\) and \(1,"
     ):
         similarity(maps, maps[:1])
-    with pytest.raises(ValueError, match="`found` must hold maps of SM, BSM, IG and BIG, got none of BSM, BIG"):
+    with pytest.raises(ValueError, match=r"`maps` must be those of SM, BSM, IG and BIG, got .*: BSM, BIG missing"):
         boundary_similarity({"SM": maps, "IG": maps})
-    with pytest.raises(TypeError, match="`found` must hold PathMaps for IG and BIG"):
+    with pytest.raises(TypeError, match="`maps` must hold PathMaps for IG and BIG"):
         boundary_similarity(dict.fromkeys(("SM", "BSM", "IG", "BIG"), maps))
     path = PathMaps(maps, maps, torch.zeros(2))
-    with pytest.raises(TypeError, match="`found` must hold tensors for SM and BSM"):
+    with pytest.raises(TypeError, match="`maps` must hold tensors for SM and BSM"):
         boundary_similarity(dict.fromkeys(("SM", "BSM", "IG", "BIG"), path))
