@@ -20,7 +20,7 @@ class ArgumentError(ValueError):
         super().__init__(f"`{argument}` must be {expected}, got {got!r}{f': {hint}' if hint else ''}")
 
     def renamed(self, argument: str) -> ArgumentError:
-        """The same error about an argument that the caller knows under another name."""
+        """The same error with the caller's name for the argument."""
         return type(self)(argument, self.expected, self.got, self.hint)
 
     def __reduce__(self) -> tuple[type[ArgumentError], tuple[Any, ...]]:
@@ -32,7 +32,7 @@ class ArgumentTypeError(ArgumentError, TypeError):
 
 
 def unknown_choice(argument: str, got: object, choices: Iterable[str], also: str = "") -> ArgumentError:
-    """The error for a name that is none of the choices; `also` says what else is allowed.
+    """The error for a name that is not one of the choices; `also` says what else is allowed.
 
     >>> print(unknown_choice("search", "fats", ["fast", "paper"], also="foolbox:NAME"))
     `search` must be one of fast, paper or foolbox:NAME, got 'fats': did you mean 'fast'?
@@ -43,7 +43,7 @@ def unknown_choice(argument: str, got: object, choices: Iterable[str], also: str
 
 
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """A question that suggests the known name nearest to `name`, upper and lower case alike; empty where none is near.
+    """A question that suggests the known name most similar to `name`, ignoring case; empty if none is similar.
 
     >>> did_you_mean("vit_b16_rob", ["vit_b16_robust", "resnet50"])
     "did you mean 'vit_b16_robust'?"
@@ -57,13 +57,13 @@ def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with a file of settings: the key or name it is about, and what is wrong with it.
+    """A mistake in a file of settings: the key or name it is about, and what is wrong with it.
 
     >>> print(Problem("robust[0].epsilon", "must be a number, got 'x'"))
     `robust[0].epsilon` must be a number, got 'x'
     """
 
-    where: str  # a path of keys, such as "models[2].arch"; "" where it is about the whole file
+    where: str  # a path of keys, such as "models[2].arch"; "" for the whole file
     text: str
 
     def __str__(self) -> str:
@@ -72,17 +72,17 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that is wrong with a data set: where, of which image, and what to do about it."""
+    """A fault of a data set: where it is, which image it is about, and what is wrong."""
 
     file: str
-    row: int | None  # line of `file`, counted from 1, the header included; None where there are no rows
-    image: str  # the image's id, or "" where none can be named
-    kind: str  # one of a few words, for counting: "missing file", "bad box", …
+    row: int | None  # line of `file`, counted from 1, the header included; None if there are no rows
+    image: str  # the image's id, or "" if it is not known
+    kind: str  # for counting: "missing file", "bad box", …
     problem: str
 
     def __str__(self) -> str:
-        place = self.file if self.row is None else f"{self.file}, row {self.row}"
-        return f"{place}: {self.problem}"
+        where = self.file if self.row is None else f"{self.file}, row {self.row}"
+        return f"{where}: {self.problem}"
 
 
 class DataError(ValueError):

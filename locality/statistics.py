@@ -1,20 +1,21 @@
-"""Numbers that stand for many images or many models, with their error bars and with what was left out.
+"""Statistics over images or models: means with bootstrap intervals, paired differences, shares, correlations.
 
-Values are numpy arrays, pandas Series, tensors or lists; `nan` means undefined, is left out and is counted. torch and pandas
-are not imported here, so that tables can be made without them.
+Values are numpy arrays, pandas Series, tensors or lists; `nan` means undefined, is left out and is counted. torch, pandas
+and scipy are not imported at the top, so that tables can be made without them.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Hashable
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from locality.errors import ArgumentError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +29,7 @@ Numbers: TypeAlias = NDArray[np.float64]
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
 BLOCK = 2**21  # values drawn at once by the bootstrap: 32 MB, whatever the number of images
-EXACT_MODELS = 7  # 7! = 5,040 orders can be listed; more models are shuffled at random
+EXACT_MODELS = 7  # 7! = 5,040 permutations can be enumerated; more models are permuted at random
 FEWEST_MODELS = 3  # two points always lie on a line
 
 
@@ -46,12 +47,12 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """Second minus first on the same images: the mean, its interval, Wilcoxon's p and the shares that rose and fell."""
+    """Second minus first on the same images: mean, interval, Wilcoxon's p and the shares of increases and decreases."""
 
     difference: float
     low: float
     high: float
-    p: float  # two-sided signed-rank test; 1 where nothing changed, nan where nothing can be compared
+    p: float  # two-sided signed-rank test; 1 if nothing changed, nan if nothing can be compared
     improved: float  # share of the used images where second > first
     worsened: float  # where second < first; the rest are equal
     used: int
@@ -61,10 +62,10 @@ class Paired:
 
 @dataclass(frozen=True, slots=True)
 class Correlation:
-    """How two numbers of each model go together; `nan` for fewer than three models or where one number is constant.
+    """Correlation of two numbers per model; `nan` for fewer than three models or if one number is constant.
 
-    p is the share of all orders of the models (of 10,000 random ones where there are more than seven) with as strong a
-    correlation: the usual formulas do not hold for a handful of models (they give p = 0 for three in a row).
+    p is the share of all permutations of the models (of 10,000 random ones for more than seven) with a correlation at least
+    as strong: the usual formulas do not hold for a handful of models (they give p = 0 for three in a row).
     """
 
     spearman: float
@@ -81,42 +82,17 @@ def summary(values: Values, *, confidence: float = CONFIDENCE, resamples: int = 
 
     Catch: the interval is about other images of the same kind, not about another training of the model.
 
-    >>> found = summary([0.2, 0.4, float("nan"), 0.9])
-    >>> found.mean, found.median, found.used, found.undefined
+    >>> scores = summary([0.2, 0.4, float("nan"), 0.9])
+    >>> scores.mean, scores.median, scores.used, scores.undefined
     (0.5, 0.4, 3, 1)
-    >>> found.low <= found.mean <= found.high
+    >>> scores.low <= scores.mean <= scores.high
     True
     """
-    every = _numbers(values, "values")
-    defined = every[~np.isnan(every)]
+    numbers = _numbers(values, "values")
+    defined = numbers[~np.isnan(numbers)]
     low, high = mean_interval(defined, confidence=confidence, resamples=resamples, seed=seed)
-    middle = (float(defined.mean()), float(np.median(defined))) if len(defined) else (math.nan, math.nan)
-    return Summary(middle[0], low, high, middle[1], len(defined), len(every) - len(defined))
-
-
-def class_summaries(
-    values: Values, labels: Any, *, confidence: float = CONFIDENCE, resamples: int = RESAMPLES, seed: int = 0
-) -> dict[Hashable, Summary]:
-    """A summary of each class, by its label, in the order of the labels.
-
-    The mean of the classes' means differs from the mean of the images where classes differ in size; `summary` of the
-    classes' means gives it with an interval over classes.
-
-    >>> found = class_summaries([0.2, 0.4, 0.9], ["cat", "cat", "dog"])
-    >>> {label: round(each.mean, 2) for label, each in found.items()}
-    {'cat': 0.3, 'dog': 0.9}
-    """
-    every = _numbers(values, "values")
-    names = np.asarray(labels.detach().cpu() if hasattr(labels, "detach") else labels)
-    if names.shape != every.shape:
-        raise ValueError(f"`labels` must hold one class for each of the {len(every)} values, got shape {names.shape}")
-    missing = sum(name is None or name != name for name in names.tolist())
-    if missing:
-        raise ValueError(f"`labels` must be known for every value, got {missing} missing: drop those values first")
-    return {
-        name: summary(every[names == name], confidence=confidence, resamples=resamples, seed=seed)
-        for name in np.unique(names).tolist()
-    }
+    mean, median = (float(defined.mean()), float(np.median(defined))) if len(defined) else (math.nan, math.nan)
+    return Summary(mean, low, high, median, len(defined), len(numbers) - len(defined))
 
 
 def paired(
@@ -124,11 +100,11 @@ def paired(
 ) -> Paired:
     """Two models on the same images: the mean of second − first with its bootstrap interval, and Wilcoxon's p.
 
-    Two Series are joined by their index (image ids); anything else is compared place by place and must be equally long.
-    Pairs with `nan` in either are left out and counted. Zero differences take no part in Wilcoxon's test.
+    Two Series are joined by their index (image ids); anything else is compared element by element and must have equal
+    length. Pairs with `nan` in either are left out and counted. Wilcoxon's test ignores zero differences.
 
-    >>> found = paired([0.1, 0.2, 0.3, 0.4], [0.3, 0.3, 0.3, float("nan")])
-    >>> round(found.difference, 3), round(found.improved, 3), found.used, found.undefined
+    >>> change = paired([0.1, 0.2, 0.3, 0.4], [0.3, 0.3, 0.3, float("nan")])
+    >>> round(change.difference, 3), round(change.improved, 3), change.used, change.undefined
     (0.1, 0.667, 3, 1)
     """
     one, other, unmatched = _joined(first, second)
@@ -138,25 +114,23 @@ def paired(
     used, undefined = len(change), len(both) - len(change)
     if used == 0:
         return Paired(math.nan, low, high, math.nan, math.nan, math.nan, 0, undefined, unmatched)
-    rose, fell = float((change > 0).mean()), float((change < 0).mean())
-    return Paired(float(change.mean()), low, high, signed_rank_p(change), rose, fell, used, undefined, unmatched)
+    improved, worsened = float((change > 0).mean()), float((change < 0).mean())
+    return Paired(float(change.mean()), low, high, signed_rank_p(change), improved, worsened, used, undefined, unmatched)
 
 
 def correlation(first: Values, second: Values, *, resamples: int = RESAMPLES, seed: int = 0) -> Correlation:
-    """Spearman and Pearson of two numbers a model, such as its locality and its accuracy (or its ERA).
+    """Spearman's and Pearson's correlation of two numbers per model, such as its locality and its accuracy (or ERA).
 
-    Two Series are joined by their index (model names); anything else is compared place by place.
+    Two Series are joined by their index (model names); anything else is compared element by element.
 
-    >>> found = correlation([0.1, 0.2, 0.3, 0.4], [1.0, 2.0, 3.0, 40.0])
-    >>> found.spearman, round(found.spearman_p, 3), round(found.pearson, 3)  # 2 of 24 orders are as strong
+    >>> trend = correlation([0.1, 0.2, 0.3, 0.4], [1.0, 2.0, 3.0, 40.0])
+    >>> trend.spearman, round(trend.spearman_p, 3), round(trend.pearson, 3)  # 2 of 24 permutations are as strong
     (1.0, 0.083, 0.801)
     """
-    from scipy.stats import rankdata
-
     one, other, unmatched = _joined(first, second)
     both = ~(np.isnan(one) | np.isnan(other))
     one, other = one[both], other[both]
-    spearman = _correlation_and_p(rankdata(one), rankdata(other), resamples, seed)
+    spearman = _correlation_and_p(ranks(one), ranks(other), resamples, seed)
     pearson = _correlation_and_p(one, other, resamples, seed)
     return Correlation(*spearman, *pearson, len(one), len(both) - len(one), unmatched)
 
@@ -164,15 +138,15 @@ def correlation(first: Values, second: Values, *, resamples: int = RESAMPLES, se
 def mean_interval(
     values: Numbers, *, confidence: float = CONFIDENCE, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[float, float]:
-    """Low and high end of the percentile bootstrap interval of the mean; `nan` for fewer than two values.
+    """Lower and upper end of the percentile bootstrap interval of the mean; `nan` for fewer than two values.
 
     >>> mean_interval(np.array([0.5, 0.5, 0.5]))
     (0.5, 0.5)
     """
     if not 0 < confidence < 1:
-        raise ValueError(f"`confidence` must lie between 0 and 1, got {confidence!r}: 0.95 is usual")
+        raise ArgumentError("confidence", "between 0 and 1", confidence, "0.95 is usual")
     if isinstance(resamples, bool) or not isinstance(resamples, int) or resamples < 1:
-        raise ValueError(f"`resamples` must be a whole number of at least 1, got {resamples!r}")
+        raise ArgumentError("resamples", "a whole number of at least 1", resamples)
     count = len(values)
     if count < 2:
         return math.nan, math.nan
@@ -194,7 +168,7 @@ def wilson_interval(successes: int, trials: int, confidence: float = CONFIDENCE)
     (0.0, 0.278)
     """
     if not 0 <= successes <= trials:
-        raise ValueError(f"`successes` must lie between 0 and `trials`, got {successes} of {trials}")
+        raise ArgumentError("successes", f"from 0 to the number of trials, {trials}", successes)
     if trials == 0:
         return math.nan, math.nan
     z = NormalDist().inv_cdf((1 + confidence) / 2)
@@ -202,7 +176,7 @@ def wilson_interval(successes: int, trials: int, confidence: float = CONFIDENCE)
     centre = share + z * z / (2 * trials)
     half = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
     scale = 1 + z * z / trials
-    # At the ends the two terms are equal but for rounding.
+    # At the ends the two terms are equal up to rounding.
     low = 0.0 if successes == 0 else (centre - half) / scale
     high = 1.0 if successes == trials else (centre + half) / scale
     return low, high
@@ -221,7 +195,7 @@ def share_summary(successes: int, trials: int) -> dict[str, float | None]:
 
 
 def signed_rank_p(change: Numbers) -> float:
-    """Wilcoxon's two-sided p of differences; 1 where all are zero, because then nothing speaks for a change.
+    """Wilcoxon's two-sided p of differences; 1 if all are zero.
 
     >>> round(signed_rank_p(np.array([0.1, 0.2, 0.3, 0.4, 0.5])), 4)  # 2 of 32 signs are as one-sided
     0.0625
@@ -229,6 +203,17 @@ def signed_rank_p(change: Numbers) -> float:
     from scipy.stats import wilcoxon
 
     return float(wilcoxon(change[change != 0]).pvalue) if (change != 0).any() else 1.0
+
+
+def ranks(values: Numbers) -> Numbers:
+    """Ranks from 1; equal values share the mean of theirs.
+
+    >>> ranks(np.array([0.5, 0.1, 0.5])).tolist()
+    [2.5, 1.0, 2.5]
+    """
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    mean_ranks = np.cumsum(counts) - (counts - 1) / 2
+    return np.asarray(mean_ranks[inverse], dtype=np.float64)
 
 
 def _correlation_and_p(one: Numbers, other: Numbers, resamples: int, seed: int) -> tuple[float, float]:
@@ -239,15 +224,15 @@ def _correlation_and_p(one: Numbers, other: Numbers, resamples: int, seed: int) 
     one, other = _unit(one), _unit(other)
     exact = count <= EXACT_MODELS
     if exact:
-        orders = np.array(list(itertools.permutations(range(count))))
+        permutations = np.array(list(itertools.permutations(range(count))))
     else:
-        orders = np.random.default_rng(seed).permuted(np.tile(np.arange(count), (resamples, 1)), axis=1)
-    found = float(one @ other)
+        permutations = np.random.default_rng(seed).permuted(np.tile(np.arange(count), (resamples, 1)), axis=1)
+    observed = float(one @ other)
     # Equal correlations differ by rounding; all of them count.
-    as_strong = int((np.abs(other[orders] @ one) >= abs(found) - 1e-12).sum())
-    # The order at hand is one of all; among random ones it must be added.
-    p = as_strong / len(orders) if exact else (as_strong + 1) / (len(orders) + 1)
-    return min(1.0, max(-1.0, found)), p
+    as_strong = int((np.abs(other[permutations] @ one) >= abs(observed) - 1e-12).sum())
+    # All permutations include the observed order; random ones do not, so it is added.
+    p = as_strong / len(permutations) if exact else (as_strong + 1) / (len(permutations) + 1)
+    return min(1.0, max(-1.0, observed)), p
 
 
 def _unit(values: Numbers) -> Numbers:
@@ -256,7 +241,7 @@ def _unit(values: Numbers) -> Numbers:
 
 
 def _joined(first: Values, second: Values) -> tuple[Numbers, Numbers, int]:
-    """Both as numbers in the same order, and how many images (or models) only one of them has."""
+    """Both as numbers in the same order, and the number of images (or models) that only one of them has."""
     if not (_has_index(first) and _has_index(second)):
         one, other = _numbers(first, "first"), _numbers(second, "second")
         if len(one) != len(other):
@@ -277,19 +262,19 @@ def _joined(first: Values, second: Values) -> tuple[Numbers, Numbers, int]:
 
 
 def _has_index(values: object) -> bool:
-    """Whether it is a pandas Series: a list has a method of that name."""
+    """Whether it is a pandas Series; a list has a method `index`, too."""
     return hasattr(values, "to_numpy") and hasattr(values, "index")
 
 
 def _numbers(values: Any, name: str) -> Numbers:
-    """One float64 number each, `nan` where undefined."""
+    """N float64 numbers, `nan` where undefined."""
     if hasattr(values, "detach"):
         values = values.detach().cpu().double().numpy()
     elif _has_index(values):
         values = values.to_numpy(dtype=np.float64, na_value=math.nan)
-    found = np.asarray(values, dtype=np.float64)
-    if found.ndim != 1:
-        raise ValueError(f"`{name}` must be one number an image, got shape {found.shape}")
-    if np.isinf(found).any():
-        raise ValueError(f"`{name}` must be finite, or nan where undefined, got inf: a mean of them says nothing")
-    return found
+    numbers = np.asarray(values, dtype=np.float64)
+    if numbers.ndim != 1:
+        raise ArgumentError(name, "one number per image", f"shape {numbers.shape}")
+    if np.isinf(numbers).any():
+        raise ArgumentError(name, "finite, or nan where undefined", math.inf, "their mean would be infinite")
+    return numbers

@@ -1,4 +1,4 @@
-"""TOML tables as frozen dataclasses, with every mistake listed at once rather than the first one."""
+"""TOML tables as frozen dataclasses; all mistakes are listed at once."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from locality.errors import Problem, did_you_mean
 
-BAD = object()  # in place of a value that a problem was listed for
+BAD = object()  # in place of a value with a listed problem
 EXPECTED = {"str": "a text", "int": "a whole number", "bool": "true or false", "dict": "a table"}
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file; a file that is not TOML is a ValueError that says so."""
+    """The tables of a TOML file; a ValueError if it is not TOML."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
@@ -31,9 +31,9 @@ def settings_from(
     problems: list[Problem],
     fallback: Mapping[str, Any] = MappingProxyType({}),
 ) -> Any:
-    """`kind` made of the table; mistakes go to `problems`, and their fields take the default or the `fallback`.
+    """An instance of `kind` from the table; mistakes go to `problems`, and their fields take the default or `fallback`.
 
-    None where a field without either is missing or wrong. Numbers may be fractions in quotes, "4/255".
+    None if a field without either is missing or wrong. Numbers may be fractions in quotes, "4/255".
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)

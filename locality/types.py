@@ -108,7 +108,7 @@ class Box:
 class Sample:
     """One image with its label and the region a person marked.
 
-    `label` and `accepted` index the data set's `classes`; a label of −1 means that the model at hand has no such class.
+    `label` and `accepted` index the data set's `classes`; a label of −1 means that the model has no such class.
     `mask` is what locality is scored against: the union of `boxes`, or `outline` where `region` is "object".
     """
 
