@@ -69,6 +69,17 @@ class Problem:
     def __str__(self) -> str:
         return f"`{self.where}` {self.text}" if self.where else self.text
 
+    @staticmethod
+    def of(where: str, error: Exception) -> Problem:
+        """The problem that a check of the value at `where` raised.
+
+        >>> print(Problem.of("searches.names", unknown_choice("search", "fats", ["fast", "paper"])))
+        `searches.names` must be one of fast, paper, got 'fats': did you mean 'fast'?
+        """
+        if not isinstance(error, ArgumentError):
+            return Problem(where, f"is wrong: {error}")
+        return Problem(where, f"must be {error.expected}, got {error.got!r}{f': {error.hint}' if error.hint else ''}")
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:

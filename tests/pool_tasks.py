@@ -1,4 +1,4 @@
-"""What processes of a test do; a module of its own, because they import it by name."""
+"""The work of processes in tests; a module of its own, because they import it by name."""
 
 import os
 import signal
@@ -7,15 +7,15 @@ import time
 PATIENCE = 300  # seconds: tests may run beside other work
 
 
-def work(task: str, place: str) -> str:
-    """Tasks are orders; what is smaller has fewer exclamation marks."""
+def work(task: str, device: str) -> str:
+    """A task is a command; a smaller one has fewer exclamation marks."""
     if task.startswith("die") and task.endswith("!"):
         os.kill(os.getpid(), signal.SIGKILL)
     if task.startswith("exit"):
         os._exit(3)
     if task.startswith("sleep"):
         time.sleep(PATIENCE)
-    return f"{task} on {place} with {os.environ.get('POOL_TEST')} in {os.getpid()}"
+    return f"{task} on {device} with {os.environ.get('POOL_TEST')} in {os.getpid()}"
 
 
 def smaller(task: str) -> str | None:

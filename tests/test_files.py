@@ -1,6 +1,7 @@
-"""What ships with locality is found in a checkout, in an editable install, and in a wheel without the source tree."""
+"""Atomic writes; and what ships is found in a checkout, in an editable install, and in a wheel without the source tree."""
 
 import os
+import stat
 import subprocess
 import sys
 import sysconfig
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from locality.files import PACKAGE, packaged_file
+from locality.files import PACKAGE, packaged_file, write_atomically
 
 ROOT = Path(__file__).parents[1]
 
@@ -75,3 +76,42 @@ def test_the_wheel_has_types_and_licence_and_nothing_else_on_top(clean_python: P
 
 def test_this_environment_is_an_editable_install() -> None:
     assert PACKAGE == ROOT / "locality"
+
+
+def test_files_are_whole_or_absent(tmp_path: Path) -> None:
+    target = tmp_path / "a.json"
+
+    def write_half(path: Path) -> None:
+        path.write_text("half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(target, write_half)
+    assert list(tmp_path.iterdir()) == []
+    write_atomically(target, lambda path: path.write_text("old"))
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(target, write_half)
+    assert target.read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_what_is_renamed_is_on_the_disk_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power cut at any of these moments leaves the old file or the new one."""
+    target = tmp_path / "a.json"
+    target.write_text("old")
+    events: list[str] = []
+    replace_file, synchronise = os.replace, os.fsync
+
+    def watched_replace(source: Path, destination: Path) -> None:
+        events.append(f"rename {source.read_text()} over {destination.read_text()}")
+        replace_file(source, destination)
+
+    def watched_fsync(handle: int) -> None:
+        events.append("sync folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else f"sync {target.read_text()}")
+        synchronise(handle)
+
+    monkeypatch.setattr(os, "replace", watched_replace)
+    monkeypatch.setattr(os, "fsync", watched_fsync)
+    write_atomically(target, lambda path: path.write_text("new"))
+    assert events == ["sync old", "rename new over old", "sync folder"]
+    assert target.read_text() == "new"

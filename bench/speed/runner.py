@@ -29,11 +29,11 @@ import torch
 from locality.boundary.pgd_cw import EPSILONS
 from locality.data.dataset import load_dataset
 from locality.model_calls.third_party import load_foolbox
-from locality.runner.evaluate import explain, rows_of
+from locality.runner.explain import explain, rows_of
 from locality.runner.plan import Plan, images_of, make_plan
 from locality.runner.run import Machine, run_suite
 from locality.runner.store import Store
-from locality.runner.suite_file import DataChoice, ModelChoice, Suite
+from locality.runner.suite import DataChoice, ModelChoice, Suite
 from locality.runner.unit import measure
 from locality.zoo.load import load_model
 
@@ -50,7 +50,7 @@ def overhead(images: int) -> dict[str, Any]:
     """The same blocks by bare calls and as units: read, hashed, measured, written and synchronised."""
     torch.set_num_threads(1)
     plan = plan_of(images)
-    data = images_of(plan.suite, plan.parts["locality"], plan.models[0])
+    data = images_of(plan.suite, plan.parts["locality"][0], plan.models[0])
     model = load_model(MODEL)
     spent: dict[str, list[float]] = {"bare": [], "unit": []}
     with tempfile.TemporaryDirectory() as name:

@@ -30,10 +30,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from locality.model_calls import open_model
 from locality.progress import progress
-from locality.runner.dry_run import SEARCH_WORK, Work, estimate, method_work
+from locality.runner.dry_run import estimate
 from locality.runner.plan import make_plan
 from locality.runner.run import Machine, machine_here, run_suite
 from locality.runner.suite_file import draft_suite, with_images
+from locality.runner.work import SEARCH_WORK, Work, method_work
 from locality.zoo.architectures import build
 from locality.zoo.catalog import find_card
 

@@ -1,10 +1,10 @@
-"""`locality bench`: run a suite, or tell what it would cost."""
+"""`locality bench`: run a suite, or print what it would cost."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
@@ -26,23 +26,38 @@ SHOWN_IDS = 3  # of one fault
 
 
 def bench(
-    suite: Annotated[str, typer.Argument(metavar="SUITE", help="A TOML file, or demo, tiny, similarity, zoo, paper.")],
+    suite: Annotated[
+        str, typer.Argument(metavar="SUITE", help="A TOML file, or one of demo, tiny, similarity, zoo, paper.")
+    ],
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the results, results/SUITE if not given; resumes there.")
+        Path | None, typer.Option(help="Folder for the results; an interrupted run resumes there (default: results/SUITE).")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print units, evaluations and the time it would take.")] = False,
-    engine: Annotated[str, typer.Option(help="local: the cores or devices here; ray: a Ray cluster.")] = "local",
-    address: Annotated[str | None, typer.Option(help="ray: the cluster's address; without it, one is started here.")] = None,
-    processes: Annotated[int | None, typer.Option(help="Units at once: one a core or device if not given.")] = None,
-    threads: Annotated[int, typer.Option(help="Threads of each; another number rounds differently.")] = 1,
-    gpus: Annotated[float, typer.Option(help="ray: GPUs that each unit asks for; 0.5 lets two share one.")] = 0.0,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:0,cuda:1 …; all there are if not given.")] = None,
-    data: Annotated[str | None, typer.Option(help="Other images than the suite's.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the units, evaluations and estimated time, then stop.")
+    ] = False,
+    engine: Annotated[
+        Literal["local", "ray"], typer.Option(help="local: the cores or devices of this machine; ray: a Ray cluster.")
+    ] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="Address of the Ray cluster. By default, one is started on this machine.")
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option(help="Number of units at the same time. By default, one per core or device.")
+    ] = None,
+    threads: Annotated[
+        int, typer.Option(help="Threads per unit. Results with another number of threads differ by rounding.")
+    ] = 1,
+    gpus: Annotated[float, typer.Option(help="GPUs per unit on Ray; 0.5 lets two units share one.")] = 0.0,
+    device: Annotated[
+        str | None,
+        typer.Option(help="Devices, separated by commas, such as cuda:0,cuda:1. By default, all CUDA devices."),
+    ] = None,
+    data: Annotated[str | None, typer.Option(help="Images to use instead of the suite's.")] = None,
     boxes: options.Boxes = None,
-    limit: Annotated[int | None, typer.Option(help="At most so many images, for a first look.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Maximum number of images, for a quick run.")] = None,
     download: options.Download = False,
 ) -> None:
-    """Run a suite: models × methods × images to tables. Killed at any time, the same command goes on where it stopped."""
+    """Run a suite: models × methods × images to tables. An interrupted run resumes where it stopped."""
     with warnings_as_lines():
         from locality.progress import progress
         from locality.runner.plan import make_plan
@@ -66,7 +81,7 @@ def bench(
             with progress(plan.suite.name, "images") as report:
                 outcome = run_suite(plan, folder, machine, report)
         except KeyboardInterrupt:
-            say("stopped; what is finished is kept, the same command goes on", error=True)
+            say("Interrupted. Finished units are saved; run the same command to resume.", error=True)
             raise typer.Exit(130) from None
     _print_outcome(outcome)
     if len(outcome.faults):
@@ -93,7 +108,7 @@ def _print_outcome(outcome: Outcome) -> None:
 
 def _print_faults(faults: pd.DataFrame) -> None:
     count = "1 unit has" if len(faults) == 1 else f"{len(faults):,} units have"
-    say(f"{count} images that could not be measured; the next run tries them again:", error=True)
+    say(f"{count} images that could not be measured; the next run will try again:", error=True)
     for row in faults.head(SHOWN_FAULTS).to_dict("records"):
         say(f"  - {row['model']}, {row['unit']}: {_some_ids(row['image_ids'])}: {row['problem']}", error=True)
     if len(faults) > SHOWN_FAULTS:
@@ -106,9 +121,9 @@ def _some_ids(ids: str) -> str:
     >>> _some_ids("a, b, c, d, e"), _some_ids("a, b, c")
     ('a, b, c and 2 more', 'a, b, c')
     """
-    each = ids.split(", ")
-    more = len(each) - SHOWN_IDS
-    return ids if more <= 0 else f"{', '.join(each[:SHOWN_IDS])} and {more} more"
+    split = ids.split(", ")
+    more = len(split) - SHOWN_IDS
+    return ids if more <= 0 else f"{', '.join(split[:SHOWN_IDS])} and {more} more"
 
 
 def _print_estimate(plan: Plan, machine: Machine, folder: Path) -> None:
@@ -117,39 +132,39 @@ def _print_estimate(plan: Plan, machine: Machine, folder: Path) -> None:
     from locality.runner.store import Store
 
     store = Store(folder)
-    left = [unit for unit in plan.units if store.state(unit.key) != "finished"]
+    left = store.missing(plan)
     if not left:
         count = len(plan.units)
         say(f"{'the 1 unit is' if count == 1 else f'all {count:,} units are'} finished: {folder}")
         return
     with progress("calibrating", "models and parts") as report:
-        found = estimate(plan, machine, left, progress=report)
-    _print_parts(plan, found)
-    _print_methods(plan, found)
-    _print_models(plan, found)
-    known = f"{'at least' if found.failed else 'about'} {duration_text(found.seconds)}" if found.seconds else "unknown"
-    processes = "1 process" if found.processes == 1 else f"{found.processes} processes"
+        cost = estimate(plan, machine, left, progress=report)
+    _print_parts(plan, cost)
+    _print_methods(cost)
+    _print_models(plan, cost)
+    known = f"{'at least' if cost.failed else 'about'} {duration_text(cost.seconds)}" if cost.seconds else "unknown"
+    processes = "1 process" if cost.processes == 1 else f"{cost.processes} processes"
     threads = "1 thread" if machine.threads == 1 else f"{machine.threads} threads"
-    say(f"time here: {known} with {processes} of {threads} each (calibrated in {duration_text(found.calibration)})")
-    if any(not speed.images for speed in found.speeds.values()):
-        say("~ from usual numbers of evaluations: a single image takes too long to calibrate, or cannot be measured")
-    for (model, part), reason in found.failed.items():
-        say(f"locality: warning: {model}, {part} cannot be calibrated and its time is not counted: {reason}", error=True)
-    if found.failed:
+    say(f"time here: {known} with {processes} of {threads} each (calibrated in {duration_text(cost.calibration)})")
+    if any(not speed.images for speed in cost.speeds.values()):
+        say("~ typical numbers of evaluations: a single image takes too long to calibrate, or cannot be measured")
+    for (model, part), reason in cost.failed.items():
+        say(f"locality: warning: {model}, {part} cannot be calibrated and its time is not included: {reason}", error=True)
+    if cost.failed:
         raise typer.Exit(1)
 
 
-def _print_parts(plan: Plan, found: Estimate) -> None:
+def _print_parts(plan: Plan, cost: Estimate) -> None:
     rows = []
     for name in plan.parts:
-        units = [unit for unit in found.left if unit.part == name]
+        units = [unit for unit in cost.left if unit.part == name]
         planned = sum(unit.part == name for unit in plan.units)
-        images, work = sum(map(len, units)), found.work_of(units)
-        guessed = "~" if any(not speed.images for (_, part), speed in found.speeds.items() if part == name) else ""
-        each = [f"{guessed}{value / max(1, images):,.1f}" for value in (work.gradients, work.forwards)]
-        seconds = _seconds(found, units)
+        images, work = sum(map(len, units)), cost.work_of(units)
+        guessed = "~" if any(not speed.images for (_, part), speed in cost.speeds.items() if part == name) else ""
+        per_image = [f"{guessed}{value / max(1, images):,.1f}" for value in (work.gradients, work.forwards)]
+        seconds = _seconds(cost, units)
         rows.append(
-            (name, f"{planned:,}", f"{planned - len(units):,}", f"{images:,}", *each, f"{work.gradients:,.0f}", seconds)
+            (name, f"{planned:,}", f"{planned - len(units):,}", f"{images:,}", *per_image, f"{work.gradients:,.0f}", seconds)
         )
     header = [
         "part",
@@ -164,35 +179,30 @@ def _print_parts(plan: Plan, found: Estimate) -> None:
     print_table(header, rows, leave_out=["kept", "forwards/image", "gradients/image"])
 
 
-def _print_methods(plan: Plan, found: Estimate) -> None:
-    """Gradients of each method on its own, and what they save by sharing the image's and the boundary's."""
-    from locality.runner.dry_run import METHOD_WORK, OTHER_METHOD_WORK, method_work
-
-    methods = plan.suite.methods
-    images = sum(len(unit) for unit in found.left if unit.part == "locality")
+def _print_methods(cost: Estimate) -> None:
+    """Gradients of each method by itself, and how many they save by sharing those at the image and at the boundary."""
+    images, gradients, shared = cost.method_gradients()
     if not images:
         return
-    counts = {name: METHOD_WORK.get(name, OTHER_METHOD_WORK).gradients for name in methods}
-    saved = sum(counts.values()) - method_work(methods).gradients
-    rows = [(name, f"{count:g}", f"{count * images:,.0f}") for name, count in counts.items()]
-    if saved:
-        rows.append(("shared by them", f"−{saved:g}", f"−{saved * images:,.0f}"))
+    rows = [(name, f"{count:g}", f"{count * images:,.0f}") for name, count in gradients.items()]
+    if shared:
+        rows.append(("shared", f"−{shared:g}", f"−{shared * images:,.0f}"))
     print_table(["method", "gradients/image", "gradients"], rows)
 
 
-def _print_models(plan: Plan, found: Estimate) -> None:
+def _print_models(plan: Plan, cost: Estimate) -> None:
     rows = []
     for model in plan.models:
-        units = [unit for unit in found.left if unit.model == model.name]
+        units = [unit for unit in cost.left if unit.model == model.name]
         images = max((unit.last for unit in plan.units if unit.model == model.name), default=0)
-        work = found.work_of(units)
-        rows.append((model.name, model.data, f"{images:,}", f"{work.gradients:,.0f}", _seconds(found, units)))
+        work = cost.work_of(units)
+        rows.append((model.name, model.data, f"{images:,}", f"{work.gradients:,.0f}", _seconds(cost, units)))
     print_table(["model", "data", "images", "gradients", "time of one process"], rows)
 
 
-def _seconds(found: Estimate, units: Sequence[Unit]) -> str:
-    """Time of one process for these units, as far as it is known."""
-    unknown = [(unit.model, unit.part) in found.failed for unit in units]
+def _seconds(cost: Estimate, units: Sequence[Unit]) -> str:
+    """Time of one process for these units; "unknown" if no part could be calibrated."""
+    unknown = [(unit.model, unit.part) in cost.failed for unit in units]
     if units and all(unknown):
         return "unknown"
-    return f"{'more than ' if any(unknown) else ''}{duration_text(found.seconds_of(units))}"
+    return f"{'more than ' if any(unknown) else ''}{duration_text(cost.seconds_of(units))}"

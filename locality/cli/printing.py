@@ -6,9 +6,12 @@ import re
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
+
+if TYPE_CHECKING:
+    from locality.statistics import Summary
 
 PROSE = 40  # a column with longer cells holds sentences, which may be wrapped between words; names and numbers may not
 LEAST_PROSE = 24  # the narrowest width of such a column
@@ -33,6 +36,15 @@ def say(text: str, error: bool = False) -> None:
 def printable(text: str) -> str:
     """The text with control characters replaced."""
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+
+
+def with_interval(value: Summary) -> str:
+    """The mean and its 95 % interval."""
+    if value.used == 0:
+        return "undefined"
+    if value.used == 1:
+        return f"{value.mean:.3f}"
+    return f"{value.mean:.3f} [{value.low:.3f}, {value.high:.3f}]"
 
 
 def print_table(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -145,16 +145,26 @@ class ImageDataset(Dataset[Sample]):
         """The classes that labels index: the model's WordNet ids if a spec lists them, else the data set's own."""
         return self._model_classes or self.source.classes
 
-    def fingerprint(self) -> str:
-        """A hash of the chosen images: names, labels, boxes, and the preprocessed pixels of up to 16 of them."""
+    def fingerprint_indices(self) -> list[int]:
+        """The indices of the images, up to 16, whose pixels are part of the fingerprint."""
+        indices: list[int] = np.linspace(0, len(self) - 1, min(16, len(self))).astype(int).tolist()
+        return indices
+
+    def fingerprint(self, pixels: Mapping[int, torch.Tensor] | None = None) -> str:
+        """A hash of the chosen images: names, labels, boxes, and the preprocessed pixels of up to 16 of them.
+
+        `pixels` has images that were decoded already, by index; others are read.
+        """
         digest = hashlib.sha256()
         manifest = self.manifest
         for part in (self.name, self.region, self.classes, manifest.images["id"].tolist(), self._accepted):
             digest.update(repr(part).encode())
         for index in range(len(manifest)):
             digest.update(np.ascontiguousarray(manifest.boxes(index)).tobytes())
-        for index in np.linspace(0, len(self) - 1, min(16, len(self))).astype(int).tolist():
-            digest.update((self[index].image * 255).round().byte().numpy().tobytes())
+        decoded = pixels or {}
+        for index in self.fingerprint_indices():
+            image = decoded[index] if index in decoded else self[index].image
+            digest.update((image * 255).round().byte().numpy().tobytes())
         return digest.hexdigest()
 
     def counts(self) -> dict[str, int]:

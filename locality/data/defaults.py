@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from locality.data.sources import open_source
 from locality.data.sources.shapes import CLASSES as SHAPES
 from locality.errors import DataError
@@ -40,3 +42,17 @@ def default_data(spec: ModelSpec) -> str:
             if all(name.startswith("n") and name[1:].isdecimal() for name in classes):
                 raise DataError(f"{spec.name} is evaluated on tiny-imagenet by default, but {error}") from None
     raise DataError(f"`data` must be given for {spec.name}: no known data set has its classes (--data PATH of a manifest)")
+
+
+def common_data(specs: Sequence[ModelSpec]) -> str:
+    """The default data of several models; a model whose classes are unknown takes that of the others.
+
+    >>> common_data([ModelSpec("a", classes=("circle", "square")), ModelSpec("b")])
+    'shapes'
+    """
+    described = [spec for spec in specs if spec.classes] or list(specs)
+    names = {spec.name: default_data(spec) for spec in described}
+    if len(set(names.values())) > 1:
+        defaults = ", ".join(f"{name} is evaluated on {data}" for name, data in names.items())
+        raise DataError(f"`data` must be given (--data): by default {defaults}")
+    return next(iter(names.values()))

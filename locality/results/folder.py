@@ -134,11 +134,11 @@ def read_results(folder: str | Path) -> Results:
         pieces = {name: list(run.pieces(plan, units, name)) for name in table_names(units)}
         tables = {name: pa.concat_tables(several) for name, several in pieces.items() if several}
     else:
-        place = next((one for one in (run.tables, run.path) if (one / "results.json").is_file()), None)
-        if place is None:
+        tables_folder = next((one for one in (run.tables, run.path) if (one / "results.json").is_file()), None)
+        if tables_folder is None:
             raise ValueError(f"`{folder}` holds no results: pass the folder that `locality bench SUITE --out` wrote")
-        description = read_json(place / "results.json", ("name", "provenance"))
-        tables = {path.stem: read_parquet(path) for path in sorted(place.glob("*.parquet"))}
+        description = read_json(tables_folder / "results.json", ("name", "provenance"))
+        tables = {path.stem: read_parquet(path) for path in sorted(tables_folder.glob("*.parquet"))}
     frames = {name: frame_of(tables[name]) for name in sorted(tables)}
     return Results(description["name"], frames, description["provenance"])
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,20 +14,18 @@ from numpy.typing import NDArray
 from locality.results.schema import Schema
 
 # One row per model × image × method. Pixels and maps are bytes in row-major order; `boxes` is JSON.
-GALLERY: Schema = MappingProxyType(
-    {
-        "model": str,
-        "image_id": str,
-        "label": str,
-        "prediction": str | None,  # missing for an abstention
-        "height": int,
-        "width": int,
-        "image": bytes,
-        "boxes": str,
-        "method": str,
-        "map": bytes,
-    }
-)
+GALLERY: Schema = {
+    "model": str,
+    "image_id": str,
+    "label": str,
+    "prediction": str | None,  # missing for an abstention
+    "height": int,
+    "width": int,
+    "image": bytes,
+    "boxes": str,
+    "method": str,
+    "map": bytes,
+}
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,50 +6,45 @@ A measurement declares the schemas of its own tables. The tables that every benc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType, UnionType
+from types import UnionType
 
-Schema = Mapping[
-    str, type | UnionType
-]  # str, int, float, bool or bytes; `| None` where a value may be missing; nan is a float
+# str, int, float, bool or bytes; `| None` where a value may be missing. An undefined float is nan.
+Schema = Mapping[str, type | UnionType]
 
 SCORES = ("precision", "recall", "f1", "lift")
 
 # One row per model × image × method.
-ROWS: Schema = MappingProxyType(
-    {
-        "model": str,
-        "image_id": str,
-        "label": int,  # index of the model's class; −1 where the model has no such class
-        "prediction": int,  # −1 for an abstention
-        "target": int,  # the class attributed; −1 where nothing was
-        "correct": bool | None,  # missing where the model does not know the label
-        "abstained": bool,
-        "method": str,
-        "precision": float,
-        "recall": float,
-        "f1": float,
-        "lift": float,
-        "box_share": float,
-        "distance": float,
-        "found": bool,
-        "crossed_to": int,  # −1 where no boundary was found
-    }
-)
+ROWS: Schema = {
+    "model": str,
+    "image_id": str,
+    "label": int,  # index of the model's class; −1 where the model has no such class
+    "prediction": int,  # −1 for an abstention
+    "target": int,  # the class attributed; −1 where nothing was
+    "correct": bool | None,  # missing where the model does not know the label
+    "abstained": bool,
+    "method": str,
+    "precision": float,
+    "recall": float,
+    "f1": float,
+    "lift": float,
+    "box_share": float,
+    "distance": float,
+    "found": bool,
+    "crossed_to": int,  # −1 where no boundary was found
+}
 # One row per model.
-MODELS: Schema = MappingProxyType(
-    {
-        "model": str,
-        "family": str,  # the architecture's short name: models of one family are drawn alike
-        "training": str,  # id of a training: "standard", "at", "trades", …; "unknown"
-        "kind": str,  # "standard", "robust", "certified" or "random"; "unknown"
-        "norm": str | None,  # of the threat trained against
-        "epsilon": float,
-        "counterpart": str | None,  # the standard model it is compared with; None for a standard model
-        "data": str,
-        "weights_sha256": str,
-    }
-)
+MODELS: Schema = {
+    "model": str,
+    "family": str,  # the architecture's short name: models of one family are drawn alike
+    "training": str,  # id of a training: "standard", "at", "trades", …; "unknown"
+    "kind": str,  # "standard", "robust", "certified", "random" or "unknown"
+    "norm": str | None,  # of the threat trained against
+    "epsilon": float,
+    "counterpart": str | None,  # the standard model it is compared with; None for a standard model
+    "data": str,
+    "weights_sha256": str,
+}
 # One row per thing that could not be measured.
-FAULTS: Schema = MappingProxyType({"model": str, "unit": str, "image_ids": str, "problem": str})
+FAULTS: Schema = {"model": str, "unit": str, "image_ids": str, "problem": str}
 
-CORE: Mapping[str, Schema] = MappingProxyType({"rows": ROWS, "models": MODELS, "faults": FAULTS})
+CORE: Mapping[str, Schema] = {"rows": ROWS, "models": MODELS, "faults": FAULTS}

@@ -3,70 +3,70 @@
 from __future__ import annotations
 
 import copy
-import difflib
+import functools
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from locality.attribution import attribute_all, method
-from locality.boundary import SEARCHES, find_boundary
 from locality.data.dataset import ImageDataset, stack
-from locality.model_calls import model_device, open_model
-from locality.model_calls.decisions import correct
-from locality.progress import Progress
+from locality.errors import ArgumentError
+from locality.files import write_atomically
+from locality.progress import Progress, no_progress
 from locality.progress import progress as progress_bar
 from locality.results.schema import ROWS
-from locality.scores.locality import map_scores
-from locality.types import Batch, Boundary, Channels, ModelSpec, PathMaps
+from locality.runner.explain import METHODS, Settings, explain, rows_of
+from locality.runner.provenance import provenance
+from locality.runner.summary import ModelSummary, model_free_rows, model_summary
+from locality.types import Batch, Channels, ModelSpec, TargetName
 
-METHODS = ("SM", "IG", "BIG")
-MOST_IMAGES = 64  # of a batch
-MOST_PIXELS = 32 * 224 * 224
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What decides the numbers of an evaluation, besides the model and the images."""
-
-    methods: tuple[str, ...] = METHODS
-    search: str | None = "fast"  # None: no boundary, and no method that needs one
-    target: Literal["predicted", "label"] = "predicted"
-    channels: Channels = "all"
-    rho: float = 0.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not self.methods:
-            raise ValueError("`methods` must name at least one method, such as SM, IG, BIG")
-        for name in self.methods:
-            method(name)
-            if self.search is None and name in ("BSM", "BIG"):
-                raise ValueError(f"`search` must not be None for {name}, which starts at the boundary")
-        if self.search is not None and self.search not in SEARCHES and not self.search.startswith("foolbox:"):
-            near = difflib.get_close_matches(self.search, SEARCHES, 1)
-            hint = f": did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"`search` must be one of {', '.join(SEARCHES)} or foolbox:NAME, got {self.search!r}{hint}")
-        if self.target not in ("predicted", "label"):
-            raise ValueError(f"`target` must be 'predicted' or 'label', got {self.target!r}")
-        if self.channels not in ("all", "sum"):
-            raise ValueError(f"`channels` must be 'all' or 'sum', got {self.channels!r}")
+MAX_BATCH_IMAGES = 64
+MAX_BATCH_PIXELS = 32 * 224 * 224
 
 
 @dataclass(frozen=True, eq=False)
-class Explained:
-    """A batch with everything that was computed about it, before it becomes rows."""
+class Evaluation:
+    """What `evaluate` measured.
 
-    batch: Batch
-    predictions: Tensor  # N
-    targets: Tensor  # N, the class attributed; −1 where the label is asked for and the model does not know it
-    boundary: Boundary | None
-    maps: dict[str, Tensor]  # method ↦ N×C×H×W, `nan` where undefined
-    paths: dict[str, PathMaps]  # of the methods that integrate
+    `rows` has one row per image × method, with the columns of `results.schema.ROWS`:
+
+    - `label`, `prediction`, `target` and `crossed_to` index the model's classes; −1 is none.
+    - `correct` is <NA> where the model does not know the label. An abstention has `abstained` True, prediction −1 and
+      `correct` False: it is not a right answer, and not a wrong one either (a wrong one has neither flag). Accuracy is
+      right / all images with known labels; the share of abstentions stands beside it.
+    - Scores are `nan` where they are undefined, as for abstentions, which are never attributed.
+
+    `model_free` has the same scores of maps that know neither the model nor the image, for comparison.
+    """
+
+    model: str
+    data: str
+    rows: pd.DataFrame
+    model_free: pd.DataFrame
+    provenance: dict[str, Any]
+
+    @functools.cached_property
+    def summary(self) -> ModelSummary:
+        """Means with 95 % intervals."""
+        return model_summary(self.rows, self.model_free)
+
+    def to_json(self) -> dict[str, Any]:
+        """The summary and the provenance as plain values; undefined is None."""
+        return {"model": self.model, "data": self.data, **self.summary.to_json(), "provenance": self.provenance}
+
+    def write(self, folder: str | Path) -> None:
+        """Write rows.parquet, rows.csv and summary.json, each atomically."""
+        out = Path(folder)
+        out.mkdir(parents=True, exist_ok=True)
+        write_atomically(out / "rows.parquet", lambda path: self.rows.to_parquet(path, index=False))
+        write_atomically(out / "rows.csv", lambda path: self.rows.to_csv(path, index=False))
+        write_atomically(out / "summary.json", json.dumps(self.to_json(), indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def evaluate(
@@ -74,104 +74,82 @@ def evaluate(
     data: ImageDataset,
     methods: Sequence[str] = METHODS,
     search: str | None = "fast",
-    target: Literal["predicted", "label"] = "predicted",
+    target: TargetName = "predicted",
     channels: Channels = "all",
     rho: float = 0.0,
     seed: int = 0,
     batch_size: int | None = None,
     device: str | torch.device | None = None,
     progress: bool | Progress = True,
-) -> pd.DataFrame:
-    """One row per image × method: how much of the map lies in the box, beside chance, and how far the boundary is.
+) -> Evaluation:
+    """Measure how much of each map lies in the box, against chance, and how far the decision boundary is.
 
-    `label`, `prediction`, `target` and `crossed_to` index the model's classes; −1 is none. `correct` is <NA> where the model
-    does not know the class, scores are `nan` where they are undefined. Images are fitted to `model.spec` where needed.
+    Images are fitted to `model.spec` where needed. Each is decoded once, and the model is opened once per batch.
 
     >>> from locality.data.dataset import load_dataset
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 64 * 64, 10))
-    >>> rows = evaluate(model, load_dataset("shapes", limit=2, count=10), methods=["SM"], progress=False)
-    >>> len(rows), rows["method"].tolist()
-    (2, ['SM', 'SM'])
+    >>> evaluation = evaluate(model, load_dataset("shapes", limit=2, count=10), methods=["SM"], progress=False)
+    >>> len(evaluation.rows), evaluation.rows["method"].tolist(), evaluation.summary.images
+    (2, ['SM', 'SM'], 2)
     """
     settings = Settings(tuple(methods), search, target, channels, rho, seed)
+    return evaluate_with(settings, model, data, batch_size, device, progress)
+
+
+def evaluate_with(
+    settings: Settings,
+    model: nn.Module,
+    data: ImageDataset,
+    batch_size: int | None = None,
+    device: str | torch.device | None = None,
+    progress: bool | Progress = True,
+    name: str | None = None,
+) -> Evaluation:
+    """`evaluate` with settings that are checked already; `name` is that of the result, the model's own by default."""
+    if batch_size is not None and batch_size < 1:
+        raise ArgumentError("batch_size", "at least 1", batch_size)
     data = fitted(model, data)
-    size = batch_size or default_batch_size(data)
-    if size < 1:
-        raise ValueError(f"`batch_size` must be at least 1, got {batch_size}")
-    placed = model if device is None else copy.deepcopy(model).to(device)
-    tables = []
-    with _reporting(progress, name_of(model)) as report:
-        for first in range(0, len(data), size):
-            indices = range(first, min(first + size, len(data)))
-            tables.append(rows_of(explain(placed, data.batch(indices), settings), settings, name_of(model)))
-            report(indices[-1] + 1, len(data))
-    return pd.concat(tables, ignore_index=True)
-
-
-def explain(model: nn.Module, batch: Batch, settings: Settings) -> Explained:
-    """Predictions, boundary points and maps of one batch."""
-    place = model_device(model) or torch.device("cpu")
-    images = batch.images.to(place)
-    with open_model(model, images) as calls:
-        predictions = calls.logits(images).argmax(1)
-    labels = batch.labels.to(place)
-    targets = predictions if settings.target == "predicted" else labels
-    edge = None
-    if settings.search is not None:
-        edge = find_boundary(model, images, search=settings.search, seed=settings.seed)
-    # A label that the model does not know cannot be attributed; the row stays, undefined.
-    found = attribute_all(
-        model,
-        images,
-        settings.methods,
-        torch.where(targets < 0, predictions, targets),
-        edge,
-        seed=settings.seed,
+    on_device = model if device is None else copy.deepcopy(model).to(device)
+    own_name = name_of(model)
+    rows, model_free = [], []
+    hashed = set(data.fingerprint_indices())
+    pixels: dict[int, Tensor] = {}
+    with _reporting(progress, own_name) as report:
+        done = 0
+        for batch in batches(data, batch_size):
+            rows.append(rows_of(explain(on_device, batch, settings), settings, own_name))
+            model_free.append(model_free_rows(batch, settings))
+            pixels |= {done + row: batch.images[row] for row in range(len(batch)) if done + row in hashed}
+            done += len(batch)
+            report(done, len(data))
+    return Evaluation(
+        name or own_name,
+        data.name,
+        pd.concat(rows, ignore_index=True)[list(ROWS)],
+        pd.concat(model_free, ignore_index=True),
+        provenance(model, data, asdict(settings), data.fingerprint(pixels)),
     )
-    paths = {name: value for name, value in found.items() if isinstance(value, PathMaps)}
-    maps = {name: value.maps if isinstance(value, PathMaps) else value for name, value in found.items()}
-    undefined = (targets < 0)[:, None, None, None]
-    maps = {name: value.masked_fill(undefined, torch.nan) for name, value in maps.items()}
-    return Explained(batch, predictions, targets, edge, maps, paths)
 
 
-def rows_of(explained: Explained, settings: Settings, model_name: str) -> pd.DataFrame:
-    """The rows of one batch, image by image, methods in the order they were asked for."""
-    batch, edge = explained.batch, explained.boundary
-    count = len(batch.ids)
-    known = pd.array([bool(accepted) for accepted in batch.accepted], dtype="boolean")
-    right = pd.array(correct(explained.predictions, batch.accepted).tolist(), dtype="boolean")
-    right[~known.to_numpy(dtype=bool)] = pd.NA
-    tables = []
-    for name, maps in explained.maps.items():
-        scores = map_scores(maps, batch.masks.to(maps.device), settings.rho, settings.channels)
-        table = pd.DataFrame(
-            {
-                "model": model_name,
-                "image_id": batch.ids,
-                "label": batch.labels.tolist(),
-                "prediction": explained.predictions.tolist(),
-                "target": explained.targets.tolist(),
-                "correct": right,
-                "abstained": False,
-                "method": name,
-                "precision": scores.precision.tolist(),
-                "recall": scores.recall.tolist(),
-                "f1": scores.f1.tolist(),
-                "lift": scores.lift.tolist(),
-                "box_share": batch.masks.float().mean((1, 2, 3)).tolist(),
-                "distance": [float("nan")] * count if edge is None else edge.distance.tolist(),
-                "found": False if edge is None else edge.found.tolist(),
-                "crossed_to": -1 if edge is None else edge.crossed_to.tolist(),
-            }
-        )
-        tables.append(table)
-    together = pd.concat(tables)
-    return together.loc[range(count)].reset_index(drop=True)[list(ROWS)]
+def batches(data: ImageDataset, size: int | None = None) -> Iterator[Batch]:
+    """The images in batches, each image decoded once.
+
+    Without a size, as many as are worth handling together; how many pass the network at once is decided there.
+    """
+    first = []
+    if size is None and data.spec is None:
+        first = [data[0]]  # only the image itself tells its size
+    if size is None:
+        height, width = first[0].image.shape[-2:] if data.spec is None else data.spec.input_size
+        size = max(1, min(MAX_BATCH_IMAGES, MAX_BATCH_PIXELS // (height * width)))
+    for start in range(0, len(data), size):
+        decoded = first if start == 0 else []
+        rest = range(start + len(decoded), min(start + size, len(data)))
+        yield stack([*decoded, *(data[index] for index in rest)])
 
 
 def fitted(model: nn.Module, data: ImageDataset) -> ImageDataset:
-    """The data as the model sees it; left alone where it is fitted already or the model has no `.spec`."""
+    """The data as the model sees it; unchanged if it is fitted already or the model has no `.spec`."""
     spec = getattr(model, "spec", None)
     if not isinstance(spec, ModelSpec) or data.spec == spec:
         return data
@@ -184,12 +162,6 @@ def name_of(model: nn.Module) -> str:
     return spec.name if isinstance(spec, ModelSpec) else type(model).__name__
 
 
-def default_batch_size(data: ImageDataset) -> int:
-    """As many images as are worth handling together; how many go through the network at once is decided there."""
-    height, width = stack([data[0]]).images.shape[-2:]
-    return max(1, min(MOST_IMAGES, MOST_PIXELS // (height * width)))
-
-
 @contextmanager
 def _reporting(progress: bool | Progress, title: str) -> Iterator[Progress]:
     if callable(progress):
@@ -198,8 +170,4 @@ def _reporting(progress: bool | Progress, title: str) -> Iterator[Progress]:
         with progress_bar(title) as report:
             yield report
     else:
-        yield _nothing
-
-
-def _nothing(done: int, total: int | None) -> Any:
-    """Report to nobody."""
+        yield no_progress

@@ -1,6 +1,6 @@
-"""The local engine: units on this machine, one process for every few cores or for every device.
+"""The local engine: units on this machine, in one process per core or per device.
 
-Each process gets its share of the threads and no more, because two processes with all threads each are slower than one.
+Each process gets its share of the threads, because two processes with all threads each are slower than one.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from typing import Any
 
 import torch
 
+from locality.errors import ArgumentError
 from locality.runner.plan import Task
 from locality.runner.process_pool import in_processes
 from locality.runner.unit import Measured, measure, smaller, unit_ids
 
-# What libraries under torch, numpy and scipy read when they are loaded.
+# Read by the libraries under torch, numpy and scipy when they are loaded.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 CGROUP = Path("/sys/fs/cgroup/cpu.max")
 
@@ -30,34 +31,34 @@ def run_locally(
     devices: Sequence[str] = ("cpu",),
     work: Callable[[Task], Any] = measure,
 ) -> Iterator[tuple[Task, Any]]:
-    """Give each task with what `work` makes of it, a `Measured`, as it is finished, in any order.
+    """Yield each task with the result of `work(task)`, by default a `Measured`, when it is finished, in any order.
 
-    `processes` is as many as the cores allow, or one a device, where it is not given; 0 works in this process.
+    `processes` is by default the number of cores divided by `threads`, or one per device; 0 works in this process.
     """
     if processes == 0:
         for task in tasks:
             yield task, on_device(work, task, devices[0])
         return
     count = processes or default_processes(threads, devices)
-    places = [devices[number % len(devices)] for number in range(count)]
+    worker_devices = [devices[index % len(devices)] for index in range(count)]
     variables = {name: str(threads) for name in THREAD_VARIABLES}
     yield from in_processes(
-        tasks, functools.partial(on_device, work), places, smaller=smaller, lost=_lost, variables=variables
+        tasks, functools.partial(on_device, work), worker_devices, smaller=smaller, lost=_lost, variables=variables
     )
 
 
 def on_device(work: Callable[[Task], Any], task: Task, device: str) -> Any:
-    """What `work` makes of the task on that device."""
+    """The result of `work(task)` on that device."""
     return work(replace(task, device=device))
 
 
 def default_processes(threads: int, devices: Sequence[str] = ("cpu",)) -> int:
-    """One process a device; on the CPU as many as keep every core busy once."""
+    """One process per device; on the CPU, one per `threads` cores."""
     return len(devices) if not devices[0].startswith("cpu") else max(1, available_cores() // threads)
 
 
 def available_cores() -> int:
-    """The cores that this process may use: of its affinity, and of its container's quota where there is one."""
+    """The number of cores that this process may use, by its affinity and its container's quota."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         quota, period = CGROUP.read_text().split()
@@ -72,30 +73,25 @@ def available_devices() -> list[str]:
 
 
 def checked_devices(text: str) -> tuple[str, ...]:
-    """The devices between the commas, each of which works here; of one kind, because numbers depend on it.
+    """The devices between the commas; they must exist and be of one kind, because numbers depend on it.
 
     >>> checked_devices("cpu, cpu")
     ('cpu', 'cpu')
-    >>> checked_devices("cpu,cuda:0")
-    Traceback (most recent call last):
-    ValueError: `device` must name devices of one kind, got 'cpu,cuda:0': run one kind, numbers of another differ by rounding
     """
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if len({name.partition(":")[0] for name in names}) > 1:
-        raise ValueError(
-            f"`device` must name devices of one kind, got {text!r}: run one kind, numbers of another differ by rounding"
-        )
+        raise ArgumentError("device", "devices of one kind", text, "numbers from another kind differ by rounding")
     for name in names:
         problem = _device_problem(name)
         if problem is not None:
-            raise ValueError(f"`device` must be one that torch has here, such as cpu, got {name!r}: {problem}")
+            raise ArgumentError("device", "a device that torch has here, such as cpu", name, problem)
     if not names:
-        raise ValueError(f"`device` must name at least one device, such as cpu, got {text!r}")
+        raise ArgumentError("device", "at least one device, such as cpu", text)
     return names
 
 
 def _device_problem(name: str) -> str | None:
-    """Why torch cannot work there. CUDA devices are counted, not used: that would take memory of each in this process."""
+    """Why torch cannot use the device. CUDA devices are counted, not opened, which would take memory in this process."""
     try:
         device = torch.device(name)
         if device.type == "cuda":
@@ -108,4 +104,4 @@ def _device_problem(name: str) -> str | None:
 
 
 def _lost(task: Task, end: str) -> Measured:
-    return Measured.nothing(unit_ids(task), f"its process died twice ({end}): is there enough memory?")
+    return Measured.nothing(unit_ids(task), f"its process crashed twice ({end}): is there enough memory?")

@@ -1,44 +1,39 @@
-"""A suite cut into units of work: model × measurement × block of images, each under a key made of all it depends on."""
+"""A suite cut into units of work: model × part × block of images, each under a key made of all it depends on."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any, Literal
+from typing import Any
 
 from locality.data.dataset import ImageDataset
 from locality.data.defaults import default_data
-from locality.progress import Progress
+from locality.errors import Problem
+from locality.progress import Progress, no_progress
+from locality.results.schema import Schema
+from locality.runner.measurement import Measurement, Part, as_json
+from locality.runner.measurements import MEASUREMENTS
 from locality.runner.provenance import PACKAGES
-from locality.runner.suite_file import ModelChoice, Suite, SuiteError, option_problems
-from locality.runner.suite_images import block_hash, chosen_images, forget_images, opened_source, told_before, unit_size
+from locality.runner.suite import ModelChoice, Suite
+from locality.runner.suite_file import SuiteError, data_problems
+from locality.runner.suite_images import (
+    block_hash,
+    chosen_images,
+    forget_images,
+    no_class_warnings,
+    opened_source,
+    unit_size,
+)
 from locality.runner.suite_models import PlannedModel, described, loaded, with_counterparts
-from locality.scores.layer_randomisation import REFERENCE
 from locality.zoo.load import load_model
-
-Kind = Literal["locality", "robust", "faithfulness", "sanity", "searches", "gallery"]
-
-
-@dataclass(frozen=True)
-class Part:
-    """One measurement of a suite: which images, how many in a unit, and the settings that decide its numbers."""
-
-    name: str  # "locality", "robust 1", "searches paper"
-    kind: Kind
-    limit: int | None
-    block: int | None
-    settings: str  # JSON
-    place: int = 0  # among the suite's attacks or searches
-    models: tuple[str, ...] = ()  # none: all
 
 
 @dataclass(frozen=True)
 class Unit:
-    """The images from `first` to before `last` of a part's choice, measured for one model."""
+    """The images from `first` to before `last` of a part, measured for one model."""
 
     model: str
     part: str
@@ -56,21 +51,40 @@ class Unit:
 
 @dataclass(frozen=True)
 class Task:
-    """A unit with all that a process needs to measure it; `piece` images at a time where a whole block was too much."""
+    """A unit with all that a process needs to measure it, `piece` images at a time after a crash.
+
+    `parts` has the unit's own part first, then those measured along with it; `measurements` is parallel to it, so that a
+    measurement that a user has added reaches other processes, too.
+    """
 
     suite: Suite
     model: PlannedModel
-    part: Part
+    parts: tuple[Part, ...]
+    measurements: tuple[Measurement, ...]
     unit: Unit
     device: str
     threads: int
     versions: tuple[tuple[str, str], ...]
     piece: int | None = None
 
+    @property
+    def part(self) -> Part:
+        return self.parts[0]
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods whose maps any part of the unit needs."""
+        return tuple(dict.fromkeys(name for part in self.parts for name in part.methods))
+
+    @property
+    def schemas(self) -> dict[str, Schema]:
+        """The tables that the unit gives."""
+        return {name: schema for measurement in self.measurements for name, schema in measurement.tables.items()}
+
 
 @dataclass(frozen=True)
 class Plan:
-    """All units of a suite, in the order that results have."""
+    """All units of a suite, in the order of the results."""
 
     suite: Suite
     models: tuple[PlannedModel, ...]
@@ -80,101 +94,86 @@ class Plan:
     data_sha256: tuple[str, ...]  # of each model's images
 
     @functools.cached_property
-    def parts(self) -> dict[str, Part]:
-        return {part.name: part for part in parts_of(self.suite)}
+    def parts(self) -> dict[str, tuple[Part, ...]]:
+        """By name, each part that has units, followed by those measured along with it."""
+        return {group[0].name: group for group in grouped_parts(self.suite)}
 
     @functools.cached_property
     def by_name(self) -> dict[str, PlannedModel]:
         return {model.name: model for model in self.models}
 
     def task(self, unit: Unit, threads: int) -> Task:
-        return Task(self.suite, self.by_name[unit.model], self.parts[unit.part], unit, self.device, threads, self.versions)
+        parts = self.parts[unit.part]
+        measurements = tuple(MEASUREMENTS[part.measurement] for part in parts)
+        model = self.by_name[unit.model]
+        return Task(self.suite, model, parts, measurements, unit, self.device, threads, self.versions)
 
 
-def parts_of(suite: Suite) -> tuple[Part, ...]:
-    """The measurements that the suite asks for. A setting of one part does not touch the keys of the others."""
-    settings = asdict(suite.settings)
-    maps = {name: settings[name] for name in ("methods", "search", "target", "seed")}
-    parts = [Part("locality", "locality", None, suite.block, _json(settings | {"similarity": suite.similarity}))]
-
-    def add(name: str, kind: Kind, asked: Any, block: int | None, more: dict[str, Any], place: int = 0) -> None:
-        # Which images and which models does not matter to a unit beyond the images and the model it is of.
-        own = {key: value for key, value in asdict(asked).items() if key not in ("limit", "models", "names")}
-        parts.append(Part(name, kind, asked.limit, block, _json(own | more), place, asked.models))
-
-    for place, attack in enumerate(suite.robust):
-        add(f"robust {place + 1}", "robust", attack, attack.batch_size, {"seed": suite.seed}, place)
-    others: tuple[tuple[Kind, Any], ...] = (("faithfulness", suite.faithfulness), ("sanity", suite.sanity))
-    for kind, asked in others:
-        if asked is not None:
-            add(kind, kind, asked, suite.block, maps | {"methods": asked.methods or suite.methods})
-    for place, name in enumerate(suite.searches.names if suite.searches else ()):
-        add(f"searches {name}", "searches", suite.searches, suite.block, {"search": name, "seed": suite.seed}, place)
-    if suite.gallery:
-        parts.append(Part("gallery", "gallery", suite.gallery, suite.block, _json(maps)))
-    return tuple(parts)
+def grouped_parts(suite: Suite) -> list[tuple[Part, ...]]:
+    """The parts that have units of their own, each followed by the parts that are measured along with it."""
+    parts = [part for measurement in MEASUREMENTS.values() for part in measurement.parts(suite)]
+    return [(part, *(other for other in parts if other.along == part.name)) for part in parts if not part.along]
 
 
 def make_plan(
     suite: Suite,
-    problems: Sequence[str] = (),
+    problems: Sequence[Problem] = (),
     device: str = "cpu",
     download: bool = False,
-    progress: Progress = lambda done, total: None,
+    progress: Progress = no_progress,
 ) -> Plan:
-    """The units of the suite, after every model and every image set was opened once.
+    """The units of the suite, after every model and every data set was opened once.
 
-    SuiteError lists all that is missing or wrong here, together with the `problems` found while reading.
+    SuiteError lists everything that is missing or wrong, together with the `problems` found while reading the suite.
     """
     forget_images()
     found = list(problems)
     broken_data = _data_problem(suite, found)
+    known_as_broken = {problem.where for problem in problems}
     models: list[PlannedModel] = []
     for done, choice in enumerate(suite.models):
         progress(done, len(suite.models))
-        if any(f"`{choice.source}`" in problem for problem in problems):
-            continue  # told already
+        if choice.name in known_as_broken:
+            continue
         try:
             models.append(_opened(suite, choice, download, broken_data))
         except Exception as error:  # a factory of the user's may raise anything
             kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
-            found.append(f"{choice.name}: {kind}{error}")
+            found.append(Problem(choice.name, f"cannot be measured: {kind}{error}"))
     if found:
         raise SuiteError(suite.name, tuple(dict.fromkeys(found)))
     loaded.cache_clear()
     versions = installed_versions()
     planned = with_counterparts(tuple(models), suite)
-    units = [unit for model in planned for part in parts_of(suite) for unit in _units(suite, part, model, device, versions)]
-    hashes = tuple(
-        _digest([unit.images_sha256 for unit in units if (unit.model, unit.part) == (model.name, "locality")])
-        for model in planned
-    )
+    groups = grouped_parts(suite)
+    units = [unit for model in planned for group in groups for unit in _units(suite, group, model, device, versions)]
+    hashes = tuple(_data_hash([unit for unit in units if unit.model == model.name]) for model in planned)
     progress(len(suite.models), len(suite.models))
     return Plan(suite, planned, tuple(units), device, versions, hashes)
 
 
 @functools.cache
 def installed_versions() -> tuple[tuple[str, str], ...]:
-    """The versions that numbers depend on; another one measures anew."""
+    """The versions of packages that numbers depend on; they are part of every key."""
     return tuple((name, version(name)) for name in (*PACKAGES, "pyautoattack"))
 
 
 def images_of(suite: Suite, part: Part, model: PlannedModel) -> ImageDataset:
     """The images that a part measures."""
-    with told_before():
+    with no_class_warnings():
         return chosen_images(suite.data, model.data, model.spec, part.limit)
 
 
-def _data_problem(suite: Suite, problems: list[str]) -> bool:
-    """Whether the suite's data cannot be opened; told once, not once for every model."""
-    wrong = option_problems(suite.data)
+def _data_problem(suite: Suite, problems: list[Problem]) -> bool:
+    """Whether the suite's data cannot be opened; the problem is listed once, not once per model."""
+    wrong = data_problems(suite.data)
     problems += wrong
     if wrong or not suite.data.name:
         return bool(wrong)
     try:
         opened_source(suite.data.name, suite.data.seed, suite.data.options)
     except (ValueError, TypeError, OSError) as error:
-        problems.append(f"data: {error}")
+        problems.append(Problem("data", f"cannot be opened: {error}"))
         return True
     return False
 
@@ -188,27 +187,34 @@ def _opened(suite: Suite, choice: ModelChoice, download: bool, broken_data: bool
     return planned
 
 
-def _units(suite: Suite, part: Part, model: PlannedModel, device: str, versions: tuple[tuple[str, str], ...]) -> list[Unit]:
+def _units(
+    suite: Suite, parts: tuple[Part, ...], model: PlannedModel, device: str, versions: tuple[tuple[str, str], ...]
+) -> list[Unit]:
+    part, *along = parts
     if part.models and model.name not in part.models:
         return []
     data = images_of(suite, part, model)
-    # Statistics of BatchNorms that are drawn anew are taken over this many images, whichever unit they are of.
-    reference = block_hash(data, 0, min(len(data), REFERENCE)) if part.kind == "sanity" else ""
+    reference = block_hash(data, 0, min(len(data), part.reference)) if part.reference else ""
     size = part.block or unit_size(model.spec)
     units = []
     for first in range(0, len(data), size):
         last = min(first + size, len(data))
         images = block_hash(data, first, last)
         subject = (model.name, model.fingerprint, repr(model.spec))
-        depends = [part.kind, part.settings, subject, images, reference, device, versions]
-        key = _digest(depends)[:32]
-        units.append(Unit(model.name, part.name, first, last, images, key))
+        depends: list[Any] = [part.measurement, part.numbers, subject, images, reference, device, versions]
+        depends += [[other.measurement, other.numbers] for other in along]
+        units.append(Unit(model.name, part.name, first, last, images, _digest(depends)[:32]))
     return units
 
 
+def _data_hash(units: Sequence[Unit]) -> str:
+    """A hash of all images that are measured for a model: those of the part with the most images."""
+    by_part: dict[str, list[Unit]] = {}
+    for unit in units:
+        by_part.setdefault(unit.part, []).append(unit)
+    largest = max(by_part.values(), key=lambda several: sum(map(len, several)), default=[])
+    return _digest([unit.images_sha256 for unit in largest])
+
+
 def _digest(value: Any) -> str:
-    return hashlib.sha256(_json(value).encode()).hexdigest()
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(as_json(value).encode()).hexdigest()

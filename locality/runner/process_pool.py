@@ -1,7 +1,7 @@
-"""Work in other processes that survives their death: whoever dies takes one task with it, which is tried again, smaller.
+"""A pool of processes: the task of a crashed worker is retried in smaller pieces.
 
-Processes are spawned, because torch does not survive a fork. This module does not import torch, nor anything that does, so
-that the start of a process is as quick as what it works with.
+Processes are spawned, because torch does not survive a fork. This module imports neither torch nor anything that does, so
+that a process starts as fast as what it works with allows.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -26,94 +26,94 @@ Result = TypeVar("Result")
 class _Worker(Generic[Task]):
     process: SpawnProcess
     pipe: Connection
-    place: str
+    device: str
     task: Task | None = None
-    ready: bool = False  # it has come as far as asking for work
+    ready: bool = False  # it has started and asked for work
 
 
 def in_processes(
     tasks: Iterable[Task],
     work: Callable[[Task, str], Result],
-    places: Sequence[str],
+    devices: Sequence[str],
     *,
     smaller: Callable[[Task], Task | None],
     lost: Callable[[Task, str], Result],
     variables: Mapping[str, str],
-) -> Iterator[tuple[Task, Result]]:
-    """Each task with `work(task, place)` as it is finished, in any order, by one process for every place.
+) -> Generator[tuple[Task, Result], None, None]:
+    """Yield each task with `work(task, device)` when it is finished, in any order, with one process per device.
 
-    `work` must not raise. Where its process dies, `smaller(task)` is tried next; where that is None, the result is
-    `lost(task, how it ended)`. Processes start with these environment `variables`, and end themselves when this one dies.
+    `work` must not raise. If its process crashes, `smaller(task)` is tried next; if that is None, the result is
+    `lost(task, how it ended)`. Processes start with these environment `variables`, and end when this one does.
 
-    A process that dies before it is ready was not killed by its task, which is kept as it is; where that happens again and
-    again, RuntimeError says so.
+    A process that crashes before it is ready was not crashed by its task, which is retried as it is; if that happens again
+    and again, RuntimeError is raised.
     """
     waiting = deque(tasks)
-    workers: list[_Worker[Task]] = [_started(work, place, variables) for place in places[: len(waiting)]]
-    early_deaths = 0  # since one was last ready
+    workers: list[_Worker[Task]] = [_started(work, device, variables) for device in devices[: len(waiting)]]
+    early_crashes = 0  # since a process was last ready
     try:
         while waiting or any(worker.task is not None for worker in workers):
             for worker in workers:
                 if worker.task is None and waiting:
                     worker.task = waiting.popleft()
-                    with contextlib.suppress(BrokenPipeError):  # it died while idle: seen below
+                    with contextlib.suppress(BrokenPipeError):  # it crashed while idle: seen below
                         worker.pipe.send(worker.task)
             for pipe in wait([worker.pipe for worker in workers if worker.task is not None]):
-                number = next(number for number, worker in enumerate(workers) if worker.pipe is pipe)
-                worker = workers[number]
+                index = next(index for index, worker in enumerate(workers) if worker.pipe is pipe)
+                worker = workers[index]
                 assert worker.task is not None
                 try:
-                    told = worker.pipe.recv()
+                    message = worker.pipe.recv()
                 except (EOFError, ConnectionError):
                     end = _ended(worker)
-                    early_deaths += not worker.ready
-                    if early_deaths > 2 * len(workers) + 2:
+                    early_crashes += not worker.ready
+                    if early_crashes > 2 * len(workers) + 2:
                         raise RuntimeError(
-                            f"every process died before it was ready to work ({end}): a script must call this under "
-                            '`if __name__ == "__main__":`; processes=0 (--processes 0) works without others'
+                            f"every process crashed before it was ready ({end}): a script must call this under "
+                            '`if __name__ == "__main__":`; processes=0 (--processes 0) needs no other process'
                         ) from None
-                    workers[number] = _started(work, worker.place, variables)
+                    workers[index] = _started(work, worker.device, variables)
                     again = smaller(worker.task) if worker.ready else worker.task
                     if again is not None:
                         waiting.appendleft(again)
                         continue
-                    told = lost(worker.task, end)
+                    message = lost(worker.task, end)
                 else:
-                    if not worker.ready:  # the first thing that a process tells
-                        worker.ready, early_deaths = True, 0
+                    if not worker.ready:  # its first message
+                        worker.ready, early_crashes = True, 0
                         continue
                 task, worker.task = worker.task, None
-                yield task, told
+                yield task, message
     finally:
         for worker in workers:
-            worker.process.kill()  # whatever it is doing will be done again
+            worker.process.kill()  # its task will be done again
         for worker in workers:
             worker.process.join()
             worker.pipe.close()
 
 
-def _started(work: Callable[[Task, str], Result], place: str, variables: Mapping[str, str]) -> _Worker[Task]:
+def _started(work: Callable[[Task, str], Result], device: str, variables: Mapping[str, str]) -> _Worker[Task]:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs, work, place), daemon=True)
+    process = context.Process(target=_serve, args=(theirs, work, device), daemon=True)
     with _environment(variables):
         process.start()
-    theirs.close()  # so that its death is the end of the pipe
-    return _Worker(process, ours, place)
+    theirs.close()  # so that the end of the process is the end of the pipe
+    return _Worker(process, ours, device)
 
 
-def _serve(pipe: Connection, work: Callable[[Task, str], Result], place: str) -> None:
-    """Do what comes through the pipe until it is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+def _serve(pipe: Connection, work: Callable[[Task, str], Result], device: str) -> None:
+    """Work on the tasks that come through the pipe until it is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     threading.Thread(target=_follow_parent, daemon=True).start()
     with contextlib.suppress(EOFError, ConnectionError):
         pipe.send("ready")
         while True:
-            pipe.send(work(pipe.recv(), place))
+            pipe.send(work(pipe.recv(), device))
 
 
 def _follow_parent() -> None:
-    """End this process when its parent is gone, however that happened: nobody waits for its results."""
+    """End this process when its parent has ended, for whatever reason: nobody waits for its results."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

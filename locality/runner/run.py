@@ -1,4 +1,4 @@
-"""`run_suite`: a suite from its plan to its tables, going on where an earlier run stopped."""
+"""`run_suite`: from the plan of a suite to its tables. An interrupted run resumes where it stopped."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import pandas as pd
 
-from locality.progress import Progress
+from locality.errors import ArgumentError, unknown_choice
+from locality.progress import Progress, no_progress
 from locality.runner.local_engine import available_devices, checked_devices, run_locally
 from locality.runner.plan import Plan, Task, make_plan
 from locality.runner.ray_engine import run_on_ray
 from locality.runner.store import Store
-from locality.runner.suite_file import Suite
+from locality.runner.suite import Suite
 from locality.runner.unit import Measured
 
 Engine = Literal["local", "ray"]
@@ -23,9 +24,9 @@ Engine = Literal["local", "ray"]
 
 @dataclass(frozen=True)
 class Machine:
-    """Where units run. It does not change the numbers, but for rounding where `threads` differ.
+    """Where units run. It does not change the numbers, except for rounding where `threads` differ.
 
-    `processes` None: as many as keep every core (or every device) busy once; 0: this process. `gpus` is of each unit on Ray.
+    `processes` None: one per `threads` cores, or one per device; 0: this process. `gpus` is per unit, on Ray.
     """
 
     engine: Engine = "local"
@@ -36,18 +37,18 @@ class Machine:
     gpus: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.engine not in ("local", "ray"):
-            raise ValueError(f"`engine` must be local or ray, got {self.engine!r}")
+        if self.engine not in get_args(Engine):
+            raise unknown_choice("engine", self.engine, get_args(Engine))
         if self.threads < 1:
-            raise ValueError(f"`threads` must be at least 1, got {self.threads}")
+            raise ArgumentError("threads", "at least 1", self.threads)
         if self.processes is not None and self.processes < 0:
-            raise ValueError(f"`processes` must not be negative, got {self.processes}")
+            raise ArgumentError("processes", "0 or more", self.processes)
         if self.engine == "local" and self.address is not None:
-            raise ValueError("`address` is that of a Ray cluster: pass engine='ray' (--engine ray) beside it")
+            raise ArgumentError("address", "given with engine='ray' only", self.address, "pass --engine ray, too")
         if self.engine == "ray" and self.processes == 0:
-            raise ValueError("`processes` must be at least 1 for Ray, got 0")
+            raise ArgumentError("processes", "at least 1 for Ray", 0)
         if self.gpus < 0:
-            raise ValueError(f"`gpus` must not be negative, got {self.gpus}")
+            raise ArgumentError("gpus", "0 or more", self.gpus)
 
     @property
     def device(self) -> str:
@@ -64,7 +65,7 @@ class Machine:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """How a run ended."""
+    """The result of a run."""
 
     folder: Path
     units: int
@@ -75,28 +76,28 @@ class Outcome:
 
 
 def machine_here(
-    engine: str = "local",
+    engine: Engine = "local",
     processes: int | None = None,
     threads: int = 1,
     device: str | None = None,
     address: str | None = None,
     gpus: float | None = None,
 ) -> Machine:
-    """The machine behind command-line options: every CUDA device, or every core, unless told otherwise."""
+    """The machine behind command-line options; by default every CUDA device, or else every core."""
     devices = tuple(available_devices()) if device is None else checked_devices(device)
-    return Machine(engine, processes, threads, devices, address, gpus or 0.0)  # type: ignore[arg-type]
+    return Machine(engine, processes, threads, devices, address, gpus or 0.0)
 
 
 def run_suite(
     suite: Suite | Plan,
     out: str | Path,
     machine: Machine | None = None,
-    progress: Progress = lambda done, total: None,
+    progress: Progress = no_progress,
 ) -> Outcome:
-    """Measure what is not there yet, keep it unit by unit, and merge the tables; killed at any time, the next call goes on.
+    """Measure the units that are missing, store each when it is finished, and merge the tables.
 
-    `progress(done, total)` counts the images of units still to be measured. The tables are the same to the last digit
-    whatever was killed and in whatever order units finished, as long as each unit gets as many threads.
+    A run may be killed at any time; the next call resumes. `progress(done, total)` counts the images of the missing units.
+    The tables are the same bit for bit whatever was killed and in whatever order units finished, if `threads` is the same.
     """
     start = time.monotonic()
     machine = machine or Machine()
@@ -104,12 +105,13 @@ def run_suite(
     store = Store(Path(out))
     with store.opened():
         store.write_plan(plan)
-        left = [unit for unit in plan.units if store.state(unit.key) != "finished"]
-        total, done = sum(map(len, left)), 0
+        missing = store.missing(plan)
+        total, done = sum(map(len, missing)), 0
         progress(done, total)
-        for task, measured in machine.run([plan.task(unit, machine.threads) for unit in left]):
+        for task, measured in machine.run([plan.task(unit, machine.threads) for unit in missing]):
             store.save(task, measured)
             done += len(task.unit)
             progress(done, total)
         faults, notes = store.write_tables()
-    return Outcome(store.folder, len(plan.units), len(plan.units) - len(left), faults, notes, time.monotonic() - start)
+    kept = len(plan.units) - len(missing)
+    return Outcome(store.folder, len(plan.units), kept, faults, notes, time.monotonic() - start)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from locality.results.folder import FORMAT, RunFolder, about, table_names, write_about, write_json, write_table
 from locality.results.parquet import arrow_schema, arrow_table, frame_of, write_parquet
-from locality.runner.measurements import SCHEMAS
-from locality.runner.plan import Plan, Task
+from locality.runner.plan import Plan, Task, Unit
 from locality.runner.suite_models import model_rows
 from locality.runner.unit import Measured
 
@@ -50,11 +49,15 @@ class Store:
             return "missing"
         return "with faults" if record["faults"] else "finished"
 
+    def missing(self, plan: Plan) -> list[Unit]:
+        """The plan's units that are not finished, in its order."""
+        return [unit for unit in plan.units if self.state(unit.key) != "finished"]
+
     def save(self, task: Task, measured: Measured) -> None:
         """Write a unit's tables, then the record that marks them as complete."""
         files, key = self.files, task.unit.key
         for name, frame in measured.tables.items():
-            schema = SCHEMAS[name]
+            schema = task.schemas[name]
             write_parquet(files.table_path(key, name), [arrow_table(frame, schema)], arrow_schema(schema))
         record = {
             "model": task.unit.model,
@@ -65,7 +68,7 @@ class Store:
             "seconds": round(measured.seconds, 3),
             "threads": measured.threads,
             "device": task.device,
-            "settings": json.loads(task.part.settings),
+            "settings": {part.name: json.loads(part.numbers) for part in task.parts},
             "weights_sha256": task.model.weights_sha256,
             "images_sha256": task.unit.images_sha256,
             "versions": dict(task.versions),
@@ -76,7 +79,7 @@ class Store:
         """Write which units the results consist of."""
         content = {
             "format": FORMAT,
-            "suite": asdict(plan.suite),
+            "suite": plan.suite.as_table(),
             "device": plan.device,
             "versions": dict(plan.versions),
             "models": model_rows(plan.models),

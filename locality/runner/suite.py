@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
-from locality.robustness import Attack
-from locality.runner.evaluate import METHODS, Settings
-from locality.types import Channels, Norm, Region
+from locality.runner.explain import METHODS, Settings
+from locality.types import Channels, Norm, Region, TargetName
 from locality.zoo.load import known_card
 from locality.zoo.model_card import ModelCard
 from locality.zoo.trainings import UNKNOWN
@@ -17,15 +17,15 @@ Pairs = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """One model. What the catalog does not know about a model of one's own may be said here."""
+    """One model. For a model that is not in the catalog, the suite may say how it was trained."""
 
-    name: str  # as results show it
+    name: str  # as in the results
     load: str = ""  # what `load_model` takes; the name if empty
     arch: str | None = None
     num_classes: int | None = None
-    family: str | None = None  # models of one family are twins, the standard one first
+    family: str | None = None  # robust models are compared with the standard one of their family
     training: str | None = None  # an id of zoo.trainings.TRAININGS
-    norm: Norm | None = None  # of the attack trained against
+    norm: Norm | None = None  # of the threat trained against
     epsilon: float | None = None
 
     @property
@@ -35,11 +35,11 @@ class ModelChoice:
 
 @dataclass(frozen=True)
 class DataChoice:
-    """The images: a name of `load_dataset`, or that of each model's own classes where it is empty."""
+    """The images: a name that `load_dataset` takes; if empty, the data set of each model's classes."""
 
     name: str = ""
     limit: int | None = None
-    seed: int = 0  # draws which images
+    seed: int = 0  # for the choice of images
     max_box_share: float = 0.8
     region: Region = "box"
     skip_bad: bool = False
@@ -47,52 +47,10 @@ class DataChoice:
 
 
 @dataclass(frozen=True)
-class RobustPart:
-    """Accuracy under one attack; AutoAttack draws its random numbers for `batch_size` images together."""
-
-    norm: Norm = "linf"
-    epsilon: float = 4 / 255
-    attack: Attack = "paper"
-    limit: int | None = None
-    batch_size: int = 32
-    models: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class FaithfulnessPart:
-    """INFD under several noises and the completeness gap; the suite's methods unless others are named."""
-
-    methods: tuple[str, ...] = ()
-    limit: int | None = None
-    samples: int = 100
-    sigma: float = 0.03
-    models: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class SanityPart:
-    """Maps before and after layers are drawn anew, `layers_at_once` from the top."""
-
-    methods: tuple[str, ...] = ()
-    limit: int = 16
-    layers_at_once: int = 5
-    models: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class SearchesPart:
-    """Boundary searches side by side on the same images: distance, success, evaluations, time."""
-
-    names: tuple[str, ...] = ("fast", "paper")
-    limit: int = 64
-    models: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Suite:
-    """Everything that a benchmark measures: accuracy and locality always, the rest where it is asked for.
+    """Everything that a benchmark measures.
 
-    `models` of a part names those that it is measured for; none means all.
+    `measurements` maps a name in MEASUREMENTS to its settings, usually one; `robust` may have one per threat.
     """
 
     name: str
@@ -100,24 +58,35 @@ class Suite:
     data: DataChoice = field(default_factory=DataChoice)
     methods: tuple[str, ...] = METHODS
     search: str = "fast"  # "none": no boundary, and no method that needs one
-    target: Literal["predicted", "label"] = "predicted"
+    target: TargetName = "predicted"
     channels: Channels = "all"
     rho: float = 0.0
-    seed: int = 0  # of whatever is random in methods, searches and attacks
-    block: int | None = None  # images of one unit of work; by the size of the images if not given
-    gallery: int = 0  # images whose maps are kept for pictures
-    similarity: bool = False
-    robust: tuple[RobustPart, ...] = ()
-    faithfulness: FaithfulnessPart | None = None
-    sanity: SanityPart | None = None
-    searches: SearchesPart | None = None
-    pairs: Pairs = ()  # (model, the standard model it is compared with), where the families do not say it
+    seed: int = 0  # for random numbers in methods, searches and attacks
+    block: int | None = None  # images per unit of work; None: by the size of the images
+    pairs: Pairs = ()  # (robust model, standard model), where the families do not tell
+    measurements: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
     @property
     def settings(self) -> Settings:
         return Settings(
             self.methods, None if self.search == "none" else self.search, self.target, self.channels, self.rho, self.seed
         )
+
+    def requested(self, measurement: str) -> tuple[Any, ...]:
+        """The settings of a measurement; none where the suite does not ask for it."""
+        return tuple(self.measurements.get(measurement, ()))
+
+    def located(self, measurement: str) -> Iterator[tuple[str, Any]]:
+        """The settings of a measurement, each with its key in the TOML file: "searches", "robust[1]"."""
+        several = self.requested(measurement)
+        for index, settings in enumerate(several):
+            yield measurement if len(several) == 1 else f"{measurement}[{index}]", settings
+
+    def as_table(self) -> dict[str, Any]:
+        """The suite as plain values, with the keys of the TOML file."""
+        table = asdict(self)
+        measurements: dict[str, Any] = table.pop("measurements")
+        return table | measurements
 
 
 def card_of(choice: ModelChoice) -> ModelCard | None:

@@ -1,54 +1,47 @@
-"""A suite: which models, methods, data and measurements a benchmark consists of, read from a TOML file and checked."""
+"""Reads a suite from a TOML file and checks it: every mistake is listed at once."""
 
 from __future__ import annotations
 
 import math
 import re
-import tomllib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from locality.attribution import method
-from locality.boundary import SEARCHES
-from locality.boundary.foolbox_attacks import foolbox_search
+from locality.boundary import check_search
 from locality.data.sources import SOURCES
-from locality.errors import MissingWeightsError, Problem, unknown_choice
+from locality.errors import MissingWeightsError, Problem, did_you_mean, unknown_choice
 from locality.files import PACKAGE, PACKAGED, packaged_file
-from locality.robustness import check_request
-from locality.runner.evaluate import Settings
-from locality.runner.suite import DataChoice as DataChoice
-from locality.runner.suite import ModelChoice as ModelChoice
-from locality.runner.suite import RobustPart, trained
-from locality.runner.suite import Suite as Suite
-from locality.toml_settings import settings_from
+from locality.runner.explain import AT_BOUNDARY
+from locality.runner.measurements import MEASUREMENTS
+from locality.runner.suite import DataChoice, ModelChoice, Suite, trained
+from locality.toml_settings import read_toml, settings_from
 from locality.zoo.architectures import is_function
-from locality.zoo.catalog import model_cards, unknown_model
+from locality.zoo.catalog import model_cards
 from locality.zoo.load import CHECKPOINT_SUFFIXES
 from locality.zoo.trainings import TRAININGS, UNKNOWN, kind_of
 from locality.zoo.weight_files import MISSING, weights_path, where
 
-# What `data.options` must not say, because it is said elsewhere.
+# Keys that `data.options` must not have, because they are set elsewhere.
 RESERVED = {
-    "name": "say `data.name`",
-    "path": 'say `data.name` = "imagenet:PATH"',
-    "seed": "say `data.seed`",
+    "name": "set `data.name`",
+    "path": 'set `data.name` = "imagenet:PATH"',
+    "seed": "set `data.seed`",
     "split": "a suite measures the evaluation split",
 }
-
-NO_MODELS = "`models` must name at least one model: `locality models` lists them"
 
 
 class SuiteError(ValueError):
     """A suite that cannot run; `problems` lists every reason."""
 
-    def __init__(self, name: str, problems: Sequence[str]) -> None:
+    def __init__(self, name: str, problems: Sequence[Problem]) -> None:
         self.name, self.problems = name, tuple(problems)
-        reasons = "one thing is" if len(problems) == 1 else f"{len(problems)} things are"
-        super().__init__(f"`{name}` cannot run, {reasons} wrong: {'; '.join(problems)}")
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        super().__init__(f"`{name}` cannot run, {count}: {'; '.join(map(str, problems))}")
 
-    def __reduce__(self) -> tuple[type[SuiteError], tuple[str, tuple[str, ...]]]:
+    def __reduce__(self) -> tuple[type[SuiteError], tuple[str, tuple[Problem, ...]]]:
         return type(self), (self.name, self.problems)
 
 
@@ -58,7 +51,7 @@ class Draft:
 
     name: str
     suite: Suite  # with defaults in place of what is wrong
-    problems: tuple[str, ...]
+    problems: tuple[Problem, ...]
 
 
 def read_suite(path: str | Path) -> Suite:
@@ -75,157 +68,153 @@ def read_suite(path: str | Path) -> Suite:
 
 
 def draft_suite(path: str | Path, download: bool = False) -> Draft:
-    """The suite, its names checked, and whether catalogued weights are here; the rest is left to the plan, which opens them.
+    """The suite with its names checked, and whether the weights of the catalog are here; the plan opens models and data.
 
     With `download`, weights that can be fetched are no problem.
 
     >>> draft_suite("demo").suite.methods
     ('SM', 'IG', 'BIG')
     """
-    found = _file(str(path))
+    file = _file(str(path))
     try:
-        table = tomllib.loads(found.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-        raise SuiteError(str(path), [f"`{found}` is not a TOML file: {problem}"]) from None
-    problems: list[str] = []
-    # Without models or with a wrong name, the rest is checked all the same.
-    full = _written_out(table, found.stem)
+        table = read_toml(file)
+    except ValueError as error:
+        raise SuiteError(str(path), [Problem("", str(error))]) from None
+    full = _in_full(table, file.stem)
     typing: list[Problem] = []
-    suite: Suite = settings_from(Suite, full, found.name, typing, {"name": found.stem, "models": ()})
-    problems += [str(problem) for problem in typing]
-    told = not isinstance(full.get("models"), list)
-    problems += [problem for problem in problems_of(suite, download) if not (told and problem == NO_MODELS)]
-    return Draft(found.name, suite, tuple(dict.fromkeys(problems)))
+    measurements = {name: _measurement(name, full.pop(name), typing) for name in MEASUREMENTS if full.get(name) is not None}
+    unknown = [key for key in full if key not in SUITE_KEYS]
+    for key in unknown:
+        known = [*SUITE_KEYS, *MEASUREMENTS]
+        hint = did_you_mean(key, known) or f"it may have {', '.join(known)}"
+        typing.append(Problem(file.name, f"has an unknown key {key!r}: {hint}"))
+        del full[key]
+    # Without models or with a wrong name, the rest is checked all the same.
+    suite: Suite = settings_from(Suite, full, "", typing, {"name": file.stem, "models": ()})
+    suite = replace(suite, measurements=measurements)
+    has_models = isinstance(full.get("models"), list)
+    problems = [*typing, *problems_of(suite, download, check_models=has_models)]
+    located = [Problem(problem.where or file.name, problem.text) for problem in problems]
+    return Draft(file.name, suite, tuple(dict.fromkeys(located)))
 
 
-def problems_of(suite: Suite, download: bool = False) -> list[str]:
+SUITE_KEYS = tuple(entry.name for entry in fields(Suite) if entry.name != "measurements")
+
+
+def problems_of(suite: Suite, download: bool = False, check_models: bool = True) -> list[Problem]:
     """Names that nothing has, weights that are not here, and numbers that make no sense."""
-    problems: list[str] = []
-
-    def tried(check: Callable[..., object], *given: object) -> None:
-        try:
-            check(*given)
-        except (ValueError, TypeError) as error:
-            problems.append(str(error))
-
+    problems: list[Problem] = []
     if not re.fullmatch(r"[\w][\w.-]*", suite.name):
-        problems.append(f"`name` must be good for a folder's name, got {suite.name!r}")
-    names = [choice.name for choice in suite.models]
-    if not names:
-        problems.append(NO_MODELS)
-    if "" in names:
-        problems.append("`models` must give every model a name, got an empty one: results show it")
-    problems += [f"`models` names {name!r} twice: give one of them another name" for name in _repeated(names)]
-    problems += [problem for choice in suite.models for problem in _model_problems(choice, download)]
-    trainings = (*TRAININGS, UNKNOWN)
-    given = {choice.training for choice in suite.models if choice.training is not None}
-    problems += [str(unknown_choice("models.training", name, trainings)) for name in sorted(given - {*trainings})]
+        problems.append(Problem("name", f"must be usable as the name of a folder, got {suite.name!r}"))
+    if check_models:
+        problems += _models_problems(suite, download)
     if not suite.methods:
-        problems.append("`methods` must name at least one method, such as SM, IG, BIG")
-    for part in (suite, suite.faithfulness, suite.sanity):
-        for name in () if part is None else part.methods:
-            tried(method, name)
-    for name in (*(suite.searches.names if suite.searches else ()), *(() if suite.search == "none" else (suite.search,))):
-        tried(search_function, name)
-    asked = {name for part in (suite, suite.faithfulness, suite.sanity) if part is not None for name in part.methods}
-    if suite.search == "none" and (suite.similarity or asked & {"BSM", "BIG"}):
-        problems.append(
-            "`search` must not be 'none' where BSM, BIG or similarity are asked for, which start at the boundary"
-        )
-    kind = suite.data.name.partition(":")[0]
-    is_file = suite.data.name.lower().endswith(".csv") or Path(suite.data.name).exists()
-    if suite.data.name and kind not in SOURCES and not is_file:
-        problems.append(f"`data.name` must be one of {', '.join(SOURCES)} or a manifest's path, got {suite.data.name!r}")
-    problems += option_problems(suite.data)
-    for attack in suite.robust:
-        tried(check_request, attack.norm, attack.epsilon, attack.attack, attack.batch_size)
-    problems += _repeated_attacks(suite.robust) + _number_problems(suite)
-    searches = suite.searches.names if suite.searches else ("none",)
-    if not searches:
-        problems.append("`searches.names` must name at least one search, such as fast")
-    problems += [f"`searches.names` names {name!r} twice: once is enough" for name in _repeated(searches)]
-    named = [("pairs", name) for pair in suite.pairs for name in pair]
-    named += [(f"robust[{place}].models", name) for place, part in enumerate(suite.robust) for name in part.models]
-    for key, models in (
-        ("faithfulness", suite.faithfulness.models if suite.faithfulness else ()),
-        ("sanity", suite.sanity.models if suite.sanity else ()),
-        ("searches", suite.searches.models if suite.searches else ()),
-    ):
-        named += [(f"{key}.models", name) for name in models]
-    problems += [
-        f"`{key}` must name models of the suite, got {name!r}"
-        for key, name in dict.fromkeys(named)
-        if names and name not in names
-    ]
+        problems.append(Problem("methods", "must name at least one method, such as SM, IG, BIG"))
+    problems += _method_problems(suite)
+    if suite.search != "none":
+        problems += _tried("search", check_search, suite.search)
+    problems += data_problems(suite.data)
+    for key, value in (("data.limit", suite.data.limit), ("block", suite.block)):
+        problems += _at_least_one(key, value)
+    if not 0 <= suite.rho < math.inf:
+        problems.append(Problem("rho", f"must be 0 or larger, got {suite.rho}"))
+    for name, measurement in MEASUREMENTS.items():
+        problems += _limit_and_model_problems(suite, name)
+        problems += measurement.problems(suite)
+    names = {choice.name for choice in suite.models}
+    for name in dict.fromkeys(name for pair in suite.pairs for name in pair):
+        if names and name not in names:
+            problems.append(Problem("pairs", f"must name models of the suite, got {name!r}"))
     return problems + _pair_problems(suite)
 
 
-def _number_problems(suite: Suite) -> list[str]:
-    problems = []
-    if not 0 < suite.data.max_box_share <= 1:
-        problems.append(f"`data.max_box_share` must be a share such as 0.8, got {suite.data.max_box_share}")
-    if not 0 <= suite.rho < math.inf:
-        problems.append(f"`rho` must be 0 or larger, got {suite.rho}")
-    if suite.faithfulness and not 0 < suite.faithfulness.sigma < math.inf:
-        problems.append(f"`faithfulness.sigma` must be above 0, such as 0.03, got {suite.faithfulness.sigma}")
-    if suite.gallery < 0:
-        problems.append(f"`gallery` must be a number of images, got {suite.gallery}")
-    positive = {"data.limit": suite.data.limit, "block": suite.block}
-    positive |= {f"robust[{place}].limit": part.limit for place, part in enumerate(suite.robust)}
-    if suite.faithfulness:
-        positive |= {"faithfulness.limit": suite.faithfulness.limit, "faithfulness.samples": suite.faithfulness.samples}
-    if suite.sanity:
-        positive |= {"sanity.limit": suite.sanity.limit, "sanity.layers_at_once": suite.sanity.layers_at_once}
-    if suite.searches:
-        positive["searches.limit"] = suite.searches.limit
-    return problems + [
-        f"`{key}` must be at least 1, got {value}" for key, value in positive.items() if value is not None and value < 1
-    ]
+def _models_problems(suite: Suite, download: bool) -> Iterator[Problem]:
+    names = [choice.name for choice in suite.models]
+    if not names:
+        yield Problem("models", "must name at least one model: `locality models` lists them")
+    if "" in names:
+        yield Problem("models", "must give every model a name, got an empty one: results show it")
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield Problem("models", f"names {name!r} twice: give one of them another name")
+    for choice in suite.models:
+        yield from _model_problems(choice, download)
+        trainings = (*TRAININGS, UNKNOWN)
+        if choice.training is not None and choice.training not in trainings:
+            error = unknown_choice("training", choice.training, trainings)
+            yield Problem.of("models.training", error)
 
 
-def option_problems(choice: DataChoice) -> list[str]:
-    """What is wrong with the options of a source as far as they can be judged without opening it.
+def _method_problems(suite: Suite) -> Iterator[Problem]:
+    """Methods that do not exist, or need a boundary where none is searched, of the suite and of its measurements."""
+    places = [("methods", suite.methods)]
+    for name in MEASUREMENTS:
+        places += [(f"{key}.methods", getattr(settings, "methods", ())) for key, settings in suite.located(name)]
+    for key, methods in places:
+        for name in methods:
+            yield from _tried(key, method, name)
+            if suite.search == "none" and name in AT_BOUNDARY:
+                yield Problem("search", f"must not be 'none' where {name} is requested, which starts at the boundary")
 
-    >>> option_problems(DataChoice("shapes", options=(("count", 20), ("seed", 1))))
-    ['`data.options.seed` must not be given: say `data.seed`']
+
+def _limit_and_model_problems(suite: Suite, measurement: str) -> Iterator[Problem]:
+    names = {choice.name for choice in suite.models}
+    for key, settings in suite.located(measurement):
+        yield from _at_least_one(f"{key}.limit", getattr(settings, "limit", None))
+        for name in getattr(settings, "models", ()):
+            if names and name not in names:
+                yield Problem(f"{key}.models", f"must name models of the suite, got {name!r}")
+
+
+def _at_least_one(key: str, value: int | None) -> list[Problem]:
+    return [Problem(key, f"must be at least 1, got {value}")] if value is not None and value < 1 else []
+
+
+def _tried(key: str, check: Callable[[Any], object], value: object) -> list[Problem]:
+    try:
+        check(value)
+    except (ValueError, TypeError) as error:
+        return [Problem.of(key, error)]
+    return []
+
+
+def data_problems(choice: DataChoice) -> list[Problem]:
+    """What is wrong with the choice of images, as far as it can be judged without opening the source.
+
+    >>> print(*data_problems(DataChoice("shapes", options=(("count", 20), ("seed", 1)))))
+    `data.options.seed` must not be given: set `data.seed`
     """
-    problems = [
-        f"`data.options.{key}` must be a text or a number, got {value!r}"
-        for key, value in choice.options
-        if not isinstance(value, str | int | float)
-    ]
-    return problems + [
-        f"`data.options.{key}` must not be given: {RESERVED[key]}" for key, _ in choice.options if key in RESERVED
-    ]
+    problems = []
+    kind = choice.name.partition(":")[0]
+    is_file = choice.name.lower().endswith(".csv") or Path(choice.name).exists()
+    if choice.name and kind not in SOURCES and not is_file:
+        known = ", ".join(SOURCES)
+        problems.append(Problem("data.name", f"must be one of {known} or the path of a manifest, got {choice.name!r}"))
+    if not 0 < choice.max_box_share <= 1:
+        problems.append(Problem("data.max_box_share", f"must be a share such as 0.8, got {choice.max_box_share}"))
+    for key, value in choice.options:
+        if not isinstance(value, str | int | float):
+            problems.append(Problem(f"data.options.{key}", f"must be a text or a number, got {value!r}"))
+        if key in RESERVED:
+            problems.append(Problem(f"data.options.{key}", f"must not be given: {RESERVED[key]}"))
+    return problems
 
 
 def with_images(draft: Draft, data: str | None = None, boxes: str | Path | None = None, limit: int | None = None) -> Draft:
-    """The draft with other images, other boxes or fewer images than its suite says; None leaves what it says."""
+    """The draft with other images, other boxes or fewer images; None keeps what its suite says."""
     if data is None and boxes is None and limit is None:
         return draft
     choice = draft.suite.data
-    given = tuple(pair for pair in choice.options if boxes is None or pair[0] != "boxes")
+    options = tuple(pair for pair in choice.options if boxes is None or pair[0] != "boxes")
     choice = replace(
         choice,
         name=choice.name if data is None else data,
         limit=choice.limit if limit is None else limit,
-        options=given if boxes is None else (*given, ("boxes", str(boxes))),
+        options=options if boxes is None else (*options, ("boxes", str(boxes))),
     )
-    suite = replace(draft.suite, data=choice)
-    # Only what was said about the images can have become right or wrong.
-    kept = [problem for problem in draft.problems if not problem.startswith("`data.")]
-    fresh = [problem for problem in problems_of(suite) if problem.startswith("`data.")]
-    return replace(draft, suite=suite, problems=(*kept, *fresh))
-
-
-def search_function(name: str) -> Callable[..., Any]:
-    """The search behind a name; an unknown one is an error that says which there are."""
-    if name in SEARCHES:
-        return SEARCHES[name]
-    if name.startswith("foolbox:"):
-        return foolbox_search(name.removeprefix("foolbox:"))
-    Settings(search=name)  # raises, with the nearest name
-    raise AssertionError(name)
+    # Only problems with the images can have appeared or gone.
+    others = [problem for problem in draft.problems if problem.where.partition(".")[0] != "data"]
+    fresh = [*data_problems(choice), *_at_least_one("data.limit", choice.limit)]
+    return replace(draft, suite=replace(draft.suite, data=choice), problems=(*others, *fresh))
 
 
 def _file(name: str) -> Path:
@@ -235,17 +224,15 @@ def _file(name: str) -> Path:
         return packaged_file(f"suites/{name}.toml")
     except FileNotFoundError:
         folders = (PACKAGE / "shipped_files/suites", PACKAGE.parent / PACKAGED["suites"])
-        there = sorted({path.stem for folder in folders for path in folder.glob("*.toml")})
-        raise ValueError(f"`suite` must be a TOML file or one of {', '.join(there) or 'nothing'}, got {name!r}") from None
+        known = sorted({path.stem for folder in folders for path in folder.glob("*.toml")})
+        raise ValueError(f"`suite` must be a TOML file or one of {', '.join(known) or 'nothing'}, got {name!r}") from None
 
 
-def _written_out(table: dict[str, Any], stem: str) -> dict[str, Any]:
-    """The table with short forms written in full: a model's name alone, one attack alone, pairs as a table."""
-    full = {"name": stem} | table
+def _in_full(table: Mapping[str, Any], stem: str) -> dict[str, Any]:
+    """The table with short forms written in full: a model's name alone, the data's name alone, pairs as a table."""
+    full = {"name": stem} | dict(table)
     if isinstance(full.get("models"), list):
-        full["models"] = [{"name": one} if isinstance(one, str) else one for one in full["models"]]
-    if isinstance(full.get("robust"), dict):
-        full["robust"] = [full["robust"]]
+        full["models"] = [{"name": model} if isinstance(model, str) else model for model in full["models"]]
     if isinstance(full.get("data"), str):
         full["data"] = {"name": full["data"]}
     if isinstance(full.get("pairs"), dict):
@@ -255,7 +242,29 @@ def _written_out(table: dict[str, Any], stem: str) -> dict[str, Any]:
     return full
 
 
-def _model_problems(choice: ModelChoice, download: bool) -> list[str]:
+def _measurement(name: str, value: Any, problems: list[Problem]) -> tuple[Any, ...]:
+    """The settings of a measurement: a table, a list of tables, true for the defaults, or a number of images."""
+    kind = MEASUREMENTS[name].settings
+    has_limit = "limit" in {entry.name for entry in fields(kind)}
+    if isinstance(value, bool):
+        return (kind(),) if value else ()
+    if isinstance(value, int) and has_limit:
+        value = {"limit": value}
+    tables = value if isinstance(value, list) else [value]
+    several = []
+    for index, table in enumerate(tables):
+        key = name if len(tables) == 1 else f"{name}[{index}]"
+        if not isinstance(table, dict):
+            expected = "a table, true, false or a number of images" if has_limit else "a table, true or false"
+            problems.append(Problem(key, f"must be {expected}, got {table!r}"))
+            continue
+        settings = settings_from(kind, table, key, problems)
+        if settings is not None:
+            several.append(settings)
+    return tuple(several)
+
+
+def _model_problems(choice: ModelChoice, download: bool) -> list[Problem]:
     known = model_cards()
     source = choice.source
     if source in known:
@@ -264,38 +273,24 @@ def _model_problems(choice: ModelChoice, download: bool) -> list[str]:
         try:
             weights_path(known[source])
         except MissingWeightsError as error:
-            return [error.need]
+            return [Problem(choice.name, f"cannot be loaded: {error.need}")]
     if source.startswith("timm:") or is_function(source):
         return []
     if Path(source).suffix in CHECKPOINT_SUFFIXES or "/" in source:
-        return [] if Path(source).expanduser().is_file() else [f"`{source}` is no file: which checkpoint is {choice.name}?"]
-    return [str(unknown_model(source, known))]
+        missing = not Path(source).expanduser().is_file()
+        return [Problem(choice.name, f"must be the path of a checkpoint, but `{source}` is not a file")] if missing else []
+    hint = did_you_mean(source, known)
+    listing = "`locality models` lists all"
+    return [Problem(choice.name, f"is not a model: {f'{hint} ({listing})' if hint else listing}")]
 
 
-def _pair_problems(suite: Suite) -> list[str]:
-    """Tables and figures set robust models beside standard ones; another pair would be passed over without a word."""
+def _pair_problems(suite: Suite) -> list[Problem]:
+    """Tables and figures compare robust models with standard ones; another pair would be ignored."""
     choices = {choice.name: choice for choice in suite.models}
     problems = []
     for name, _ in suite.pairs:
         training = trained(choices[name]) if name in choices else "at"
         if kind_of(training) not in ("robust", "certified"):
-            problems.append(
-                f"`pairs` must set robust models beside standard ones, got {name!r} of {training} training: "
-                'say how it was trained, {name = …, training = "at"}'
-            )
+            text = f"must pair robust models with standard ones, got {name!r} of {training} training"
+            problems.append(Problem("pairs", f'{text}: give its training, {{name = …, training = "at"}}'))
     return problems
-
-
-def _repeated_attacks(parts: Sequence[RobustPart]) -> list[str]:
-    """An image under the same attack twice would count twice; for other models it may be asked for again."""
-    problems = []
-    for place, part in enumerate(parts):
-        for first, other in enumerate(parts[:place]):
-            same = (part.norm, part.epsilon, part.attack) == (other.norm, other.epsilon, other.attack)
-            if same and (not part.models or not other.models or set(part.models) & set(other.models)):
-                problems.append(f"`robust[{place}]` must not repeat the attack of `robust[{first}]`: change or remove it")
-    return problems
-
-
-def _repeated(names: Sequence[str]) -> list[str]:
-    return sorted({name for name in names if names.count(name) > 1})

@@ -1,4 +1,4 @@
-"""What a benchmark knows about its models: who is whose twin, how each was trained, what its weights are."""
+"""The models of a suite after they were loaded once: training, weights, and the standard model each is compared with."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any, get_args
 
 from locality.results.schema import MODELS
 from locality.robustness.attack_cache import model_fingerprint
-from locality.runner.suite import card_of
-from locality.runner.suite_file import ModelChoice, Suite
+from locality.runner.suite import ModelChoice, Suite, card_of
 from locality.types import NORMS, ModelSpec, Threat
 from locality.zoo.catalog import model_cards
 from locality.zoo.load import load_model
@@ -82,7 +81,7 @@ def family_of(name: str) -> str:
 
 
 def with_counterparts(models: tuple[PlannedModel, ...], suite: Suite) -> tuple[PlannedModel, ...]:
-    """Each model beside the standard one of its family and data, or the one that `pairs` names; a random one has none."""
+    """Each model with the standard one of its family and data, or the one in `pairs`; a random model has none."""
     given = dict(suite.pairs)
     standard = {(model.family, model.data): model.name for model in reversed(models) if model.card.kind == "standard"}
 
@@ -97,7 +96,7 @@ def with_counterparts(models: tuple[PlannedModel, ...], suite: Suite) -> tuple[P
 
 
 def model_rows(models: tuple[PlannedModel, ...]) -> list[dict[str, Any]]:
-    """One row per model, with the columns of `Results.models`, as JSON can keep it."""
+    """One row per model, with the columns of `results.schema.MODELS`, as plain values."""
     return [_model_row(model) for model in models]
 
 
@@ -119,12 +118,12 @@ def _model_row(model: PlannedModel) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=1)
 def loaded(planned: PlannedModel, device: str) -> PixelModel:
-    """The model, if it is the one that was planned; a process keeps the last one, as units come model by model."""
+    """The model, if it is the one that was planned. A process caches the last one, because units come model by model."""
     choice = planned.choice
     model = load_model(choice.source, arch=choice.arch, num_classes=choice.num_classes)
     if model_fingerprint(model) != planned.fingerprint:
         raise ValueError(
-            f"`{choice.source}` must be the same model wherever it is loaded, got other weights or other code here: "
-            "install the same version of everything on every machine"
+            f"`{choice.source}` differs from the model that was planned, in its weights or its code: "
+            "install the same versions on every machine"
         )
     return model.to(device)

@@ -1,61 +1,100 @@
-"""What rows say together: a model's scores with their intervals, and two models on the same images."""
+"""What rows say together: a model's scores with their intervals."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from locality.results.schema import SCORES
-from locality.statistics import Paired, Summary, paired, summary
+from locality.statistics import Summary, summary
+
+if TYPE_CHECKING:
+    from locality.runner.explain import Settings
+    from locality.types import Batch
+
+Scores = dict[str, dict[str, Summary]]  # method ↦ score ↦ summary
 
 
 @dataclass(frozen=True)
 class ModelSummary:
-    """One model on one data set. `methods` has a summary of each score by method."""
+    """One model on one data set."""
 
     images: int
-    accuracy: Summary
-    methods: dict[str, dict[str, Summary]]
+    accuracy: Summary  # right / all images with known labels; an abstention is not right
+    abstained: int  # images that the model declined to decide on
+    methods: Scores
+    model_free: Scores  # of maps that know neither the model nor the image
     distance: Summary  # of the images whose boundary was found
     found: int
     searched: int
 
+    @property
+    def abstained_share(self) -> float:
+        return self.abstained / self.images if self.images else math.nan
 
-def model_summary(rows: pd.DataFrame, seed: int = 0) -> ModelSummary:
+    def to_json(self) -> dict[str, Any]:
+        """The numbers as plain values; undefined is None."""
+        return {
+            "n": self.images,
+            "accuracy": summary_json(self.accuracy),
+            "abstained": {"count": self.abstained, "share": _number(self.abstained_share)},
+            "methods": _scores_json(self.methods),
+            "model_free": _scores_json(self.model_free),
+            "boundary": {"found": self.found, "searched": self.searched, "distance": summary_json(self.distance)},
+        }
+
+
+def model_summary(rows: pd.DataFrame, model_free: pd.DataFrame | None = None, seed: int = 0) -> ModelSummary:
     """The summary of one model's rows."""
     images = rows.drop_duplicates("image_id")
     accuracy = images["correct"].astype("Float64").to_numpy(dtype=np.float64, na_value=math.nan)
     found = images["found"].to_numpy(dtype=bool)
     distance = np.where(found, images["distance"].to_numpy(dtype=np.float64), math.nan)
-    methods = {
-        str(name): {score: summary(group[score].to_numpy(), seed=seed) for score in SCORES}
-        for name, group in rows.groupby("method", sort=False)
-    }
-    searched = int(images["distance"].notna().sum())
     return ModelSummary(
-        len(images), summary(accuracy, seed=seed), methods, summary(distance, seed=seed), int(found.sum()), searched
+        images=len(images),
+        accuracy=summary(accuracy, seed=seed),
+        abstained=int(images["abstained"].sum()),
+        methods=score_summaries(rows, seed),
+        model_free={} if model_free is None else score_summaries(model_free, seed),
+        distance=summary(distance, seed=seed),
+        found=int(found.sum()),
+        searched=int(images["distance"].notna().sum()),
     )
 
 
-def compared(
-    first: pd.DataFrame, second: pd.DataFrame, scores: Sequence[str] = ("f1", "lift"), seed: int = 0
-) -> dict[str, dict[str, Paired]]:
-    """Second minus first on the images that both have: method ↦ score ↦ difference with its interval."""
-    methods = [name for name in first["method"].unique() if name in set(second["method"])]
-    found: dict[str, dict[str, Paired]] = {}
-    for name in methods:
-        one, other = (rows[rows["method"] == name].set_index("image_id") for rows in (first, second))
-        found[str(name)] = {score: paired(one[score], other[score], seed=seed) for score in scores}
-    return found
+def score_summaries(rows: pd.DataFrame, seed: int = 0) -> Scores:
+    """The summary of each score by method."""
+    return {
+        str(name): {score: summary(group[score].to_numpy(), seed=seed) for score in SCORES}
+        for name, group in rows.groupby("method", sort=False)
+    }
 
 
-def as_json(value: Summary) -> dict[str, Any]:
-    """Mean, ends of the interval and counts; `nan`, which JSON does not have, becomes null."""
+def model_free_rows(batch: Batch, settings: Settings) -> pd.DataFrame:
+    """Scores of maps that know neither the model nor the image: one row per image × map."""
+    from locality.scores.locality import map_scores  # here, because summaries alone do not need torch
+    from locality.scores.model_free_maps import BLIND_MAPS
+
+    make: Callable[..., Any]
+    tables = []
+    for name, make in BLIND_MAPS.items():
+        scores = map_scores(make(batch.images, settings.seed), batch.masks, settings.rho, settings.channels)
+        values = {score: getattr(scores, score).tolist() for score in SCORES}
+        tables.append(pd.DataFrame({"image_id": batch.ids, "method": name, **values}))
+    return pd.concat(tables, ignore_index=True)
+
+
+def summary_json(value: Summary) -> dict[str, Any]:
+    """Mean, interval and counts as plain values; undefined is None.
+
+    >>> summary_json(summary([float("nan")]))
+    {'mean': None, 'low': None, 'high': None, 'used': 0, 'undefined': 1}
+    """
     return {
         "mean": _number(value.mean),
         "low": _number(value.low),
@@ -63,6 +102,10 @@ def as_json(value: Summary) -> dict[str, Any]:
         "used": value.used,
         "undefined": value.undefined,
     }
+
+
+def _scores_json(methods: Scores) -> dict[str, Any]:
+    return {name: {score: summary_json(value) for score, value in scores.items()} for name, scores in methods.items()}
 
 
 def _number(value: float) -> float | None:

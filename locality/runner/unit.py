@@ -1,4 +1,4 @@
-"""One unit of work: what is measured about some images with one model, as tables."""
+"""One unit of work: what is measured about a block of images with one model, as tables."""
 
 from __future__ import annotations
 
@@ -13,20 +13,18 @@ import pandas as pd
 import torch
 from torch import nn
 
-from locality.data.dataset import stack
+from locality.data.dataset import ImageDataset, stack
 from locality.errors import DataError
-from locality.runner.measurements import MEASUREMENTS, Subject
+from locality.runner.measurement import Block, Tables
 from locality.runner.plan import Task, images_of, installed_versions
 from locality.runner.suite_images import block_hash
 from locality.runner.suite_models import loaded
 from locality.types import Sample
 
-Tables = dict[str, pd.DataFrame]
-
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """What a unit gave: tables by name, what could not be measured, and warnings on the way."""
+    """The result of a unit: tables by name, what could not be measured, and warnings."""
 
     tables: Tables
     faults: tuple[tuple[str, str], ...] = ()  # ids of images with commas, problem
@@ -36,52 +34,77 @@ class Measured:
 
     @staticmethod
     def nothing(ids: Sequence[str], problem: str) -> Measured:
-        """A unit of which nothing is left."""
+        """A unit that could not be measured at all."""
         return Measured({}, ((", ".join(ids), problem),))
 
 
 @dataclass
-class _Kept:
-    """Tables and faults as they come in, piece by piece."""
+class _Collected:
+    """Tables and faults of a unit, piece by piece."""
 
     tables: dict[str, list[pd.DataFrame]] = field(default_factory=dict)
     faults: dict[str, list[str]] = field(default_factory=dict)  # problem ↦ ids
 
     def add(self, tables: Tables) -> None:
         for name, table in tables.items():
-            self.tables.setdefault(name, []).append(table)
+            if len(table):
+                self.tables.setdefault(name, []).append(table)
 
     def fail(self, image_id: str, error: Exception) -> None:
         self.faults.setdefault(sentence(error), []).append(image_id)
 
 
-def measure(task: Task) -> Measured:
-    """The unit's tables. It never raises: what goes wrong is a fault of the images it went wrong for.
+@dataclass(frozen=True, eq=False)
+class _Opened:
+    """A task with its model and its images."""
 
-    An image that cannot be read is left out and the rest measured together. Where the rest fails, halves are tried, then
-    halves of halves, so that one bad image, or a block too large for memory, costs as little as it can.
+    task: Task
+    model: nn.Module
+    data: ImageDataset
+    decoded: dict[int, Sample]  # the images that can be read, by their index in `data`
+
+    def measure(self, samples: list[Sample]) -> Tables:
+        return block_tables(self.task, self.model, self.data, samples, self.decoded)
+
+
+def measure(task: Task) -> Measured:
+    """The unit's tables. It never raises: an error is a fault of the images it occurred for.
+
+    An image that cannot be read is left out, and the others are measured together. If that fails, halves are tried, then
+    halves of halves, so that one bad image, or a block too large for memory, costs as little as possible.
     """
     start = time.perf_counter()
-    kept = _Kept()
+    collected = _Collected()
     with torch_threads(task.threads), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            subject, samples = _opened(task, kept)
+            opened = _opened(task, collected)
         except Exception as error:
             return Measured.nothing(unit_ids(task), sentence(error))
-        part = MEASUREMENTS[task.part.kind]
+        samples = list(opened.decoded.values())
         size = task.piece or max(1, len(samples))
         for first in range(0, len(samples), size):
-            _in_halves(lambda some: part(subject, stack(some)), samples[first : first + size], kept)
-    tables = {name: pd.concat(parts, ignore_index=True) for name, parts in kept.tables.items()}
-    faults = tuple((", ".join(ids), problem) for problem, ids in kept.faults.items())
+            _in_halves(opened.measure, samples[first : first + size], collected)
+    tables = {name: pd.concat(pieces, ignore_index=True) for name, pieces in collected.tables.items()}
+    faults = tuple((", ".join(ids), problem) for problem, ids in collected.faults.items())
     notes = tuple(dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, UserWarning)))
     return Measured(tables, faults, notes, time.perf_counter() - start, task.threads)
 
 
+def block_tables(
+    task: Task, model: nn.Module, data: ImageDataset, samples: Sequence[Sample], decoded: dict[int, Sample]
+) -> Tables:
+    """The tables of all parts of the unit for some of its images, which share their maps."""
+    block = Block(model, task.model.name, task.suite, task.part, data, stack(samples), task.methods, decoded)
+    tables: Tables = {}
+    for part, measurement in zip(task.parts, task.measurements, strict=True):
+        tables |= measurement.rows(block.of(part))
+    return tables
+
+
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """torch works with so many threads inside the block; sums over threads round differently with another number."""
+    """Set the number of torch's threads inside the block; sums over another number of threads round differently."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -91,12 +114,12 @@ def torch_threads(count: int) -> Iterator[None]:
 
 
 def smaller(task: Task) -> Task | None:
-    """The task in pieces of a quarter, for a unit whose process died; None after the second death."""
+    """The task in pieces of a quarter, for a unit whose process crashed; None after the second crash."""
     return None if task.piece is not None else replace(task, piece=max(1, math.ceil(len(task.unit) / 4)))
 
 
 def unit_ids(task: Task) -> list[str]:
-    """The ids of the unit's images, as far as they can be had."""
+    """The ids of the unit's images, or their indices if the data cannot be opened."""
     try:
         data = images_of(task.suite, task.part, task.model)
         ids: list[str] = data.source.manifest.images["id"].iloc[data.indices[task.unit.first : task.unit.last]].tolist()
@@ -111,42 +134,41 @@ def sentence(error: Exception) -> str:
     return text if isinstance(error, ValueError) else f"{type(error).__name__}: {text}"
 
 
-def _opened(task: Task, kept: _Kept) -> tuple[Subject, list[Sample]]:
+def _opened(task: Task, collected: _Collected) -> _Opened:
     """The model and the images that can be read; raises where they are not the ones that were planned."""
     here = installed_versions()
     if here != task.versions:
         differing = [
-            f"{name} {there}, not {mine}"
-            for (name, mine), (_, there) in zip(here, task.versions, strict=True)
-            if mine != there
+            f"{name} {planned}, not {installed}"
+            for (name, installed), (_, planned) in zip(here, task.versions, strict=True)
+            if installed != planned
         ]
         raise ValueError(f"this machine must have the versions of the plan: {', '.join(differing)}")
-    model: nn.Module = loaded(task.model, task.device)
+    model = loaded(task.model, task.device)
     data = images_of(task.suite, task.part, task.model)
-    if block_hash(data, task.unit.first, task.unit.last) != task.unit.images_sha256:
-        raise ValueError(
-            f"`{data.name}` must hold the same images on every machine and until the end, got others: run again"
-        )
-    samples = []
-    for place in range(task.unit.first, task.unit.last):
+    decoded: dict[int, Sample] = {}
+    for index in range(task.unit.first, task.unit.last):
         try:
-            samples.append(data[place])
+            decoded[index] = data[index]
         except (DataError, OSError) as error:
-            kept.fail(str(data.source.manifest.images["id"].iloc[int(data.indices[place])]), error)
-    return Subject(model, task.model.name, task.suite, task.part, data), samples
+            collected.fail(str(data.source.manifest.images["id"].iloc[int(data.indices[index])]), error)
+    images_sha256 = block_hash(data, task.unit.first, task.unit.last, decoded.get(task.unit.first))
+    if images_sha256 != task.unit.images_sha256:
+        raise ValueError(f"`{data.name}` must hold the same images on every machine and until the end: run again")
+    return _Opened(task, model, data, decoded)
 
 
-def _in_halves(part: Callable[[list[Sample]], Tables], samples: list[Sample], kept: _Kept) -> None:
+def _in_halves(measure: Callable[[list[Sample]], Tables], samples: list[Sample], collected: _Collected) -> None:
     try:
-        kept.add(part(samples))
+        collected.add(measure(samples))
         return
     except Exception as error:
         if len(samples) == 1:
-            kept.fail(samples[0].id, error)
+            collected.fail(samples[0].id, error)
             return
     # Outside the handler: the error's traceback holds the tensors that did not fit.
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
     middle = len(samples) // 2
     for half in (samples[:middle], samples[middle:]):
-        _in_halves(part, half, kept)
+        _in_halves(measure, half, collected)

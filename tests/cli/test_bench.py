@@ -37,7 +37,10 @@ def test_help() -> None:
     assert done.exit_code == 0
     for option in ("--out", "--dry-run", "--engine", "--address", "--processes", "--threads", "--gpus"):
         assert option in done.output
-    assert "demo, tiny, similarity, zoo" in " ".join(done.output.replace("│", " ").split())
+    words = " ".join(done.output.replace("│", " ").split())
+    assert "demo, tiny, similarity, zoo" in words
+    assert "<local|ray>" in words
+    assert locality("demo", "--engine", "dask").exit_code == 2
 
 
 def test_a_run_and_a_second_one(tmp_path: Path, suite: Path) -> None:
@@ -65,7 +68,7 @@ def test_dry_run_tells_units_evaluations_and_time(tmp_path: Path, suite: Path) -
     assert table["locality", "2"][:4] == ["locality", "2", "0", "4"]
     assert table["SM", "1"] == ["SM", "1", "4"]
     assert table["BIG", "20"] == ["BIG", "20", "80"]
-    assert ["shared", "by", "them", "−2", "−8"] in lines
+    assert ["shared", "−2", "−8"] in lines
     assert "time here: about" in done.stdout
     assert not (tmp_path / "out").exists()
 
@@ -125,7 +128,7 @@ def test_a_dry_run_passes_over_what_cannot_be_read(
         (tmp_path / f"{number}.png").write_bytes(b"not a picture")
     done = locality(*words)
     assert done.exit_code == 1
-    told = "locality: warning: suite_models:steady, locality cannot be calibrated and its time is not counted: "
+    told = "locality: warning: suite_models:steady, locality cannot be calibrated and its time is not included: "
     assert told + "none of the 4 images of images can be read" in done.stderr
     assert "time here: unknown with" in done.stdout
 
@@ -134,7 +137,7 @@ def test_a_dry_run_goes_on_where_the_run_would(tmp_path: Path, suite: Path) -> N
     suite.write_text(SUITE.replace('["suite_models:steady"]', '["suite_models:stuck", "suite_models:steady"]'))
     done = locality(suite, "--out", tmp_path / "out", "--processes", 0, "--dry-run")
     assert done.exit_code == 1
-    assert "suite_models:stuck, locality cannot be calibrated and its time is not counted: RuntimeError: it" in done.stderr
+    assert "suite_models:stuck, locality cannot be calibrated and its time is not included: RuntimeError: it" in done.stderr
     rows = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
     assert rows["suite_models:stuck"].rstrip().endswith("unknown")
     assert rows["suite_models:steady"].rstrip().endswith(" s")
@@ -164,13 +167,12 @@ def test_a_place_that_cannot_be_written_is_told_before_the_work(tmp_path: Path, 
 
 def test_bad_options(suite: Path) -> None:
     for words, message in (
-        (["--engine", "dask"], "`engine` must be local or ray"),
-        (["--address", "auto"], "is that of a Ray cluster"),
+        (["--address", "auto"], "`address` must be given with engine='ray' only"),
         (["--threads", 0], "`threads` must be at least 1"),
-        (["--device", "gpu"], "`device` must be one that torch has here, such as cpu, got 'gpu'"),
-        (["--device", "cpu,meta"], "`device` must name devices of one kind, got 'cpu,meta'"),
-        (["--device", "meta"], "`device` must be one that torch has here, such as cpu, got 'meta'"),
-        (["--device", ","], "`device` must name at least one device"),
+        (["--device", "gpu"], "`device` must be a device that torch has here, such as cpu, got 'gpu'"),
+        (["--device", "cpu,meta"], "`device` must be devices of one kind, got 'cpu,meta'"),
+        (["--device", "meta"], "`device` must be a device that torch has here, such as cpu, got 'meta'"),
+        (["--device", ","], "`device` must be at least one device"),
     ):
         done = locality(suite, *words)
         assert message in str(done.exception)

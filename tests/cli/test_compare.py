@@ -34,7 +34,7 @@ def mistake(*arguments: str) -> str:
 
 def test_a_model_does_not_differ_from_itself() -> None:
     text = run("compare", "shapes_cnn", "shapes_cnn", *SHORT)
-    assert "no difference between shapes_cnn and shapes_cnn can be told" in text
+    assert "no significant difference between shapes_cnn and shapes_cnn" in text
     found = json.loads(run("compare", "shapes_cnn", "shapes_cnn", *SHORT, "--json"))
     assert found["methods"]["SM"]["f1"]["difference"] == 0
 
@@ -86,7 +86,7 @@ def test_two_checkpoints_have_one_architecture_or_two(own: Path, tmp_path: Path)
     ]
     assert found["difference"] == pytest.approx(alone[1] - alone[0])
     assert "does not fit the architecture" in mistake(*pair, "--arch", "net:shapes_cnn")
-    assert "got 3 for 2" in mistake(*pair, *("--arch", "net:shapes_cnn") * 3)
+    assert "for each of the 2 checkpoints, got" in mistake(*pair, *("--arch", "net:shapes_cnn") * 3)
 
 
 def test_options_that_go_with_nothing(own: Path) -> None:
@@ -94,10 +94,13 @@ def test_options_that_go_with_nothing(own: Path) -> None:
     assert "has 10 classes" in mistake("compare", str(own), "shapes_cnn", "--arch", "net:shapes_cnn", "--num-classes", "7")
     for option, value in (("--arch", "net:shapes_cnn"), ("--num-classes", "10")):
         message = mistake("compare", "shapes_cnn", "shapes_cnn_robust", option, value)
-        assert message.startswith(f"`{option}` goes with the path of a checkpoint")
+        assert message.startswith(f"`{option}` must be given with the path of a checkpoint")
     assert "`limit` must be at least 1" in mistake("compare", "shapes_cnn", "shapes_cnn_robust", "--limit", "0")
 
 
 def test_models_of_other_data_need_to_be_told() -> None:
     message = mistake("compare", "shapes_cnn", "efficientnet_lite0")
-    assert message == ("`--data` must be given: by default shapes_cnn and efficientnet_lite0 are evaluated on other data")
+    assert message == (
+        "`data` must be given (--data): by default shapes_cnn is evaluated on shapes, "
+        "efficientnet_lite0 is evaluated on photos"
+    )

@@ -34,9 +34,9 @@ def test_eval_prints_a_table_and_writes_rows(tmp_path: Path) -> None:
 
 def test_json_is_one_object_as_the_design_says() -> None:
     found = json.loads(run("eval", "--model", "shapes_cnn", "--limit", "4", "--methods", "SM", "--json"))
-    assert {"model", "data", "n", "accuracy", "methods", "blind", "boundary", "provenance"} == set(found)
-    assert found["blind"]["uniform"]["lift"]["mean"] == 0
-    assert found["blind"]["centred Gaussian"]["f1"]["mean"] > found["blind"]["uniform"]["f1"]["mean"]
+    assert {"model", "data", "n", "accuracy", "methods", "abstained", "model_free", "boundary", "provenance"} == set(found)
+    assert found["model_free"]["uniform"]["lift"]["mean"] == 0
+    assert found["model_free"]["centred Gaussian"]["f1"]["mean"] > found["model_free"]["uniform"]["f1"]["mean"]
     assert (found["model"], found["data"], found["n"]) == ("shapes_cnn", "shapes", 4)
     assert {"mean", "low", "high", "undefined"} <= set(found["methods"]["SM"]["lift"])
     assert len(found["provenance"]["weights_sha256"]) == len(found["provenance"]["data_sha256"]) == 64

@@ -4,20 +4,23 @@ import functools
 import itertools
 import time
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
 
 from locality.attribution import attribute_all
 from locality.boundary import find_boundary
-from locality.data.dataset import stack
-from locality.runner.dry_run import Counted, Speed, Work, _makespan, estimate, method_work, nominal_work
-from locality.runner.measurements import MEASUREMENTS, Subject
+from locality.runner.dry_run import Counted, Speed, _makespan, estimate, nominal_work
+from locality.runner.measurement import Block, Tables
+from locality.runner.measurements import MEASUREMENTS
+from locality.runner.measurements.faithfulness import FaithfulnessSettings
+from locality.runner.measurements.robust import RobustSettings
+from locality.runner.measurements.similarity import SimilaritySettings
 from locality.runner.plan import Unit, images_of, make_plan
 from locality.runner.run import Machine
-from locality.runner.suite import FaithfulnessPart, RobustPart
-from locality.runner.suite_file import DataChoice, ModelChoice, Suite
+from locality.runner.suite import DataChoice, ModelChoice, Suite
+from locality.runner.unit import block_tables
+from locality.runner.work import Work, method_work
 from locality.zoo.load import load_model
 
 OURS = ("SM", "InputXGradient", "IG", "BSM", "BIG", "SmoothGrad")
@@ -46,35 +49,58 @@ def test_parts_cost_what_is_predicted() -> None:
         DataChoice("shapes", limit=3, options=(("count", 20),)),
         ("SM", "IG"),
         search="none",
-        faithfulness=FaithfulnessPart(samples=7),
-        robust=(RobustPart("linf", 1e-9, "pgd20"),),
+        measurements={
+            "faithfulness": (FaithfulnessSettings(samples=7),),
+            "robust": (RobustSettings("linf", 1e-9, "pgd20"),),
+        },
     )
     plan = make_plan(suite)
-    for name in ("locality", "faithfulness", "robust 1"):
-        part = plan.parts[name]
+    tasks = {unit.part: plan.task(unit, 1) for unit in plan.units}
+    assert set(tasks) == {"locality", "faithfulness", "robust 1"}
+    for name, task in tasks.items():
         model = Counted(load_model("suite_models:steady"))
-        data = images_of(suite, part, plan.models[0])
-        MEASUREMENTS[part.kind](Subject(model, "steady", suite, part, data), stack([data[place] for place in range(3)]))
-        found, expected = Work(model.tally.gradients, model.tally.forwards).times(1 / 3), nominal_work(suite, part)
-        if name == "robust 1":  # an upper end: images that are wrong already are not attacked
-            assert 0 < found.gradients <= expected.gradients
+        data = images_of(suite, task.part, plan.models[0])
+        block_tables(task, model, data, [data[index] for index in range(3)], {})
+        measured, expected = Work(model.tally.gradients, model.tally.forwards).times(1 / 3), nominal_work(task)
+        if name == "robust 1":  # an upper bound: images that are wrong already are not attacked
+            assert 0 < measured.gradients <= expected.gradients
         else:
-            assert found.gradients == expected.gradients
-            assert found.forwards == pytest.approx(expected.forwards, abs=2)
+            assert measured.gradients == expected.gradients
+            assert measured.forwards == pytest.approx(expected.forwards, abs=2)
+
+
+def test_similarity_shares_the_maps_of_locality() -> None:
+    """It adds BSM's and BIG's gradients to those of SM and IG, but neither a search nor a forward pass."""
+    models = (ModelChoice("steady", "suite_models:steady"),)
+    data = DataChoice("shapes", limit=2, options=(("count", 20),))
+    counts = []
+    for measurements in ({}, {"similarity": (SimilaritySettings(),)}):
+        plan = make_plan(Suite("cost", models, data, ("SM", "IG"), measurements=measurements))
+        (unit,) = plan.units
+        task = plan.task(unit, 1)
+        model = Counted(load_model("suite_models:steady"))
+        images = images_of(plan.suite, task.part, plan.models[0])
+        tables = block_tables(task, model, images, [images[0], images[1]], {})
+        assert list(tables) == ["rows", *measurements]
+        assert tables["rows"]["method"].tolist() == ["SM", "IG"] * 2
+        counts.append((model.tally.gradients / 2, model.tally.forwards / 2, nominal_work(task)))
+    (alone, forwards, nominal), (both, forwards_of_both, nominal_of_both) = counts
+    assert both - alone == 19 == nominal_of_both.gradients - nominal.gradients
+    assert forwards_of_both == forwards
 
 
 def test_what_goes_wrong_while_calibrating_is_told_and_the_rest_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     locality = MEASUREMENTS["locality"]
 
-    def fails_for_other(subject: Subject, *given: Any) -> Any:
-        if subject.name == "other":
+    def fails_for_other(block: Block) -> Tables:
+        if block.name == "other":
             raise MemoryError("no room for it")
-        return locality(subject, *given)
+        return locality.rows(block)
 
     models = ModelChoice("steady", "suite_models:steady"), ModelChoice("other", "suite_models:other")
     data = DataChoice("shapes", limit=2, options=(("count", 20),))
     plan = make_plan(Suite("cost", models, data, ("SM",), search="none"))
-    monkeypatch.setitem(MEASUREMENTS, "locality", fails_for_other)
+    monkeypatch.setitem(MEASUREMENTS, "locality", replace(locality, rows=fails_for_other))
     found = estimate(plan, Machine(processes=0), plan.units)
     assert found.failed == {("other", "locality"): "MemoryError: no room for it"}
     assert found.speeds["other", "locality"] == Speed(Work(1, 1), 0.0, 0, 0.0)

@@ -12,7 +12,8 @@ from locality.boundary import find_boundary
 from locality.data.dataset import ImageDataset, load_dataset
 from locality.data.defaults import default_data
 from locality.results.schema import ROWS
-from locality.runner.evaluate import Settings, evaluate
+from locality.runner.evaluate import evaluate
+from locality.runner.explain import Settings
 from locality.scores.locality import locality_scores
 from locality.types import ModelSpec
 from locality.zoo.pixel_model import PixelModel
@@ -32,7 +33,7 @@ def model() -> nn.Module:
 
 
 def test_rows_are_the_scores_of_the_maps(model: nn.Module, data: ImageDataset) -> None:
-    rows = evaluate(model, data, methods=["SM", "IG", "BIG"], progress=False)
+    rows = evaluate(model, data, methods=["SM", "IG", "BIG"], progress=False).rows
     assert tuple(rows.columns) == tuple(ROWS)
     assert rows["method"].tolist() == ["SM", "IG", "BIG"] * 6
     batch = data.batch(range(6))
@@ -55,13 +56,13 @@ def test_rows_are_the_scores_of_the_maps(model: nn.Module, data: ImageDataset) -
 
 
 def test_batch_size_changes_nothing(model: nn.Module, data: ImageDataset) -> None:
-    whole = evaluate(model, data, methods=["SM", "BSM"], progress=False)
-    single = evaluate(model, data, methods=["SM", "BSM"], batch_size=1, progress=False)
+    whole = evaluate(model, data, methods=["SM", "BSM"], progress=False).rows
+    single = evaluate(model, data, methods=["SM", "BSM"], batch_size=1, progress=False).rows
     pd.testing.assert_frame_equal(whole, single, rtol=1e-4)
 
 
 def test_target_label(model: nn.Module, data: ImageDataset) -> None:
-    rows = evaluate(model, data, methods=["SM"], target="label", search=None, progress=False)
+    rows = evaluate(model, data, methods=["SM"], target="label", search=None, progress=False).rows
     batch = data.batch(range(6))
     expected = locality_scores(saliency_map(model, batch.images, batch.labels), batch.masks)
     assert rows["target"].tolist() == batch.labels.tolist()
@@ -77,7 +78,7 @@ class Constant(nn.Module):
 
 def test_undefined_is_nan_and_kept(data: ImageDataset) -> None:
     with pytest.warns(UserWarning, match="gradients of exactly 0|saliency map"):
-        rows = evaluate(Constant(), data, methods=["SM", "BIG"], progress=False)
+        rows = evaluate(Constant(), data, methods=["SM", "BIG"], progress=False).rows
     assert len(rows) == 12
     assert rows["f1"].isna().all()
     assert not rows["found"].any()
@@ -90,12 +91,12 @@ def test_classes_the_model_does_not_know(data: ImageDataset) -> None:
     net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 64 * 64, 3))
     model = PixelModel(net, ModelSpec("three", (64, 64), 64, classes=("circle", "cat", "dog")))
     with pytest.warns(UserWarning, match="classes that three does not know"):
-        rows = evaluate(model, data, methods=["SM"], search=None, progress=False)
+        rows = evaluate(model, data, methods=["SM"], search=None, progress=False).rows
     known = rows["label"] == 0
     assert rows["correct"].isna().tolist() == (~known).tolist()
     assert rows["f1"].notna().all()
     with pytest.warns(UserWarning, match="classes that three does not know"):
-        rows = evaluate(model, data, methods=["SM"], search=None, target="label", progress=False)
+        rows = evaluate(model, data, methods=["SM"], search=None, target="label", progress=False).rows
     assert rows["f1"].isna().tolist() == (~known).tolist()
     assert (rows.loc[~known, "target"] == -1).all()
 
@@ -103,14 +104,14 @@ def test_classes_the_model_does_not_know(data: ImageDataset) -> None:
 def test_images_are_fitted_to_the_model() -> None:
     net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10))
     model = PixelModel(net, ModelSpec("small", (32, 32), 36))
-    rows = evaluate(model, load_dataset("shapes", limit=2, count=10), methods=["SM"], search=None, progress=False)
+    rows = evaluate(model, load_dataset("shapes", limit=2, count=10), methods=["SM"], search=None, progress=False).rows
     assert len(rows) == 2
 
 
-def test_progress_is_told(model: nn.Module, data: ImageDataset) -> None:
-    told: list[tuple[int, int | None]] = []
-    evaluate(model, data, ["SM"], None, batch_size=4, progress=lambda done, total: told.append((done, total)))
-    assert told == [(4, 6), (6, 6)]
+def test_progress_is_reported(model: nn.Module, data: ImageDataset) -> None:
+    reported: list[tuple[int, int | None]] = []
+    evaluate(model, data, ["SM"], None, batch_size=4, progress=lambda done, total: reported.append((done, total)))
+    assert reported == [(4, 6), (6, 6)]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +120,7 @@ def test_progress_is_told(model: nn.Module, data: ImageDataset) -> None:
         ({"methods": ()}, "at least one method"),
         ({"methods": ("BIIG",)}, "did you mean 'BIG'"),
         ({"search": "fsat"}, "did you mean 'fast'"),
-        ({"search": None, "methods": ("BIG",)}, "must not be None for BIG"),
+        ({"search": None, "methods": ("BIG",)}, "`search` must be a boundary search for BIG"),
         ({"target": "best"}, "`target` must be"),
         ({"channels": "mean"}, "`channels` must be"),
     ],

@@ -15,9 +15,11 @@ import pytest
 from locality.results.folder import read_results
 from locality.runner import local_engine
 from locality.runner.local_engine import available_cores, default_processes, run_locally
+from locality.runner.measurements.gallery import GallerySettings
 from locality.runner.plan import make_plan
 from locality.runner.run import Machine, machine_here, run_suite
-from locality.runner.suite_file import DataChoice, ModelChoice, Suite, read_suite
+from locality.runner.suite import DataChoice, ModelChoice, Suite
+from locality.runner.suite_file import read_suite
 from locality.runner.unit import measure, smaller
 
 TESTS = Path(__file__).parent.parent
@@ -37,7 +39,9 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.slow
 def test_two_processes_give_the_bytes_of_one(tmp_path: Path) -> None:
-    suite = replace(suite_of("steady", "other"), methods=("SM", "IG", "BIG"), gallery=1)
+    suite = replace(
+        suite_of("steady", "other"), methods=("SM", "IG", "BIG"), measurements={"gallery": (GallerySettings(1),)}
+    )
     outcome = run_suite(suite, tmp_path / "there", Machine(processes=2))
     assert (outcome.units, outcome.kept, len(outcome.faults)) == (6, 0, 0)
     run_suite(suite, tmp_path / "here", HERE)
@@ -56,7 +60,7 @@ def test_a_unit_whose_process_died_is_cut_into_quarters_then_listed() -> None:
     assert smaller(quarters) is None
     ids, problem = local_engine._lost(quarters, "signal 9").faults[0]
     assert len(ids.split(", ")) == 8
-    assert problem == "its process died twice (signal 9): is there enough memory?"
+    assert problem == "its process crashed twice (signal 9): is there enough memory?"
 
 
 def manifest(folder: Path, write_image: Callable[..., str], images: int = 5) -> Path:
@@ -121,7 +125,7 @@ def test_other_weights_images_or_versions_than_planned_are_refused() -> None:
     other_model = tuple(replace(model, choice=ModelChoice("steady", "suite_models:other")) for model in plan.models)
     other_unit = replace(plan.units[0], images_sha256="0" * 64)
     for task, message in (
-        (replace(plan, models=other_model).task(plan.units[0], 1), "must be the same model wherever it is loaded"),
+        (replace(plan, models=other_model).task(plan.units[0], 1), "differs from the model that was planned"),
         (plan.task(other_unit, 1), "must hold the same images on every machine"),
         (replace(plan, versions=(("locality", "9"), *plan.versions[1:])).task(plan.units[0], 1), "locality 9, not 0.1.0"),
     ):
@@ -165,12 +169,12 @@ def test_machines(monkeypatch: pytest.MonkeyPatch) -> None:
         machine_here(device="cuda")
     assert machine_here("ray", gpus=0.5).device == "cuda"
     for arguments, message in (
-        ({"engine": "dask"}, "`engine` must be local or ray"),
+        ({"engine": "dask"}, "`engine` must be one of local, ray"),
         ({"threads": 0}, "`threads` must be at least 1"),
-        ({"processes": -1}, "`processes` must not be negative"),
-        ({"address": "auto"}, "is that of a Ray cluster"),
+        ({"processes": -1}, "`processes` must be 0 or more"),
+        ({"address": "auto"}, "`address` must be given with engine='ray' only"),
         ({"engine": "ray", "processes": 0}, "at least 1 for Ray"),
-        ({"gpus": -1.0}, "`gpus` must not be negative"),
+        ({"gpus": -1.0}, "`gpus` must be 0 or more"),
     ):
         with pytest.raises(ValueError, match=message):
             machine_here(**arguments)  # type: ignore[arg-type]

@@ -12,14 +12,14 @@ import pytest
 from locality.runner.plan import make_plan
 from locality.runner.ray_engine import run_on_ray
 from locality.runner.run import Machine, run_suite
-from locality.runner.suite_file import DataChoice, ModelChoice, Suite
+from locality.runner.suite import DataChoice, ModelChoice, Suite
 
 PATIENCE = 300  # seconds: this may run beside other work
 
 
 def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
-    with pytest.raises(ValueError, match=r"needs Ray, which is not here: pip install 'locality\[ray\]'"):
+    with pytest.raises(ValueError, match=r"needs Ray, which is not installed: pip install 'locality\[ray\]'"):
         list(run_on_ray([]))
 
 
@@ -48,8 +48,8 @@ class SmallCluster:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"threads": 3}, "`--threads` must not ask for more than the 2 CPUs of this machine, got 3: ask for fewer"),
-        ({"gpus": 0.5}, "`--gpus` must not ask for more than the 0 GPUs of this machine, got 0.5"),
+        ({"threads": 3}, "`--threads` must be at most the 2 CPUs of this machine, got 3: pass a smaller number"),
+        ({"gpus": 0.5}, "`--gpus` must be at most the 0 GPUs of this machine, got 0.5"),
     ],
 )
 def test_what_would_wait_for_ever_is_refused(asked: dict[str, float], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +67,9 @@ def test_an_address_where_nothing_answers_is_told_at_once(address: str, monkeypa
         port = free.getsockname()[1]  # bound, but nobody listens
         cluster = SmallCluster()
         monkeypatch.setitem(__import__("sys").modules, "ray", cluster)
-        with pytest.raises(ValueError, match=r"`--address` must be that of a running Ray cluster, got .* nothing answers"):
+        with pytest.raises(
+            ValueError, match=r"`--address` must be the address of a running Ray cluster, got .* nothing answers"
+        ):
             list(run_on_ray([], address.format(port)))
         assert not cluster.running
 

@@ -1,43 +1,29 @@
-"""Results on disk: whole or not at all, found again, never under another setting, the same bytes in any order."""
+"""The folder of a run: complete files or none, the same bytes in any order of completion."""
 
 import json
-import os
 import random
-import stat
 from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from suite_examples import EVERYTHING, OTHER, STEADY
 
-from locality.files import write_atomically
+from locality.data.dataset import ImageDataset
 from locality.results.folder import read_results
 from locality.results.schema import CORE
 from locality.runner.evaluate import evaluate
-from locality.runner.measurements import SCHEMAS
+from locality.runner.measurements import MEASUREMENTS
 from locality.runner.plan import Plan, make_plan
 from locality.runner.run import Machine, run_suite
 from locality.runner.store import Store
-from locality.runner.suite import FaithfulnessPart, RobustPart, SanityPart, SearchesPart
-from locality.runner.suite_file import DataChoice, ModelChoice, Suite
+from locality.runner.suite import Suite
+from locality.runner.suite_images import chosen_images
 from locality.runner.unit import Measured, measure
 from locality.zoo.load import load_model
 
-TABLES = {**CORE, **SCHEMAS}
+TABLES = {**CORE, **{name: schema for one in MEASUREMENTS.values() for name, schema in one.tables.items()}}
 HERE = Machine(processes=0)
-STEADY, OTHER = "suite_models:steady", "suite_models:other"
-EVERYTHING = Suite(
-    "everything",
-    (ModelChoice("steady", STEADY, training="standard"), ModelChoice("other", OTHER, family="steady", training="at")),
-    DataChoice("shapes", limit=3, options=(("count", 20),)),
-    block=2,
-    gallery=2,
-    similarity=True,
-    robust=(RobustPart("linf", 8 / 255, "pgd20", limit=3, batch_size=2),),
-    faithfulness=FaithfulnessPart(("SM", "IG", "BIG"), limit=2, samples=3),
-    sanity=SanityPart(("SM", "BIG"), limit=2, layers_at_once=1, models=("steady",)),
-    searches=SearchesPart(("fast",), limit=2),
-)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +69,7 @@ def test_what_was_measured_is_what_is_read(tmp_path: Path, plan: Plan, measured:
     results = read_results(tmp_path)
     data = plan_data(plan)
     expected = [
-        evaluate(load_model(source), data, search="fast", batch_size=2, progress=False).assign(model=name)
+        evaluate(load_model(source), data, search="fast", batch_size=2, progress=False).rows.assign(model=name)
         for name, source in (("steady", STEADY), ("other", OTHER))
     ]
     found = results.rows.astype({"model": str, "image_id": str, "method": str})
@@ -110,9 +96,7 @@ def test_what_was_measured_is_what_is_read(tmp_path: Path, plan: Plan, measured:
     assert results.provenance["suite"]["robust"][0]["epsilon"] == 8 / 255
 
 
-def plan_data(plan: Plan):  # type: ignore[no-untyped-def]
-    from locality.runner.suite_images import chosen_images
-
+def plan_data(plan: Plan) -> ImageDataset:
     return chosen_images(plan.suite.data, "shapes", plan.models[0].spec, None)
 
 
@@ -218,45 +202,6 @@ def test_damaged_files_are_named_with_what_to_do(tmp_path: Path, plan: Plan, mea
         read_results(tmp_path)
 
 
-def test_files_are_whole_or_absent(tmp_path: Path) -> None:
-    target = tmp_path / "a.json"
-
-    def write_half(path: Path) -> None:
-        path.write_text("half")
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        write_atomically(target, write_half)
-    assert list(tmp_path.iterdir()) == []
-    write_atomically(target, lambda path: path.write_text("old"))
-    with pytest.raises(KeyboardInterrupt):
-        write_atomically(target, write_half)
-    assert target.read_text() == "old"
-    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
-
-
-def test_what_is_renamed_is_on_the_disk_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A power cut at any of these moments leaves the old file or the new one."""
-    target = tmp_path / "a.json"
-    target.write_text("old")
-    events: list[str] = []
-    replace_file, synchronise = os.replace, os.fsync
-
-    def watched_replace(source: Path, destination: Path) -> None:
-        events.append(f"rename {source.read_text()} over {destination.read_text()}")
-        replace_file(source, destination)
-
-    def watched_fsync(handle: int) -> None:
-        events.append("sync folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else f"sync {target.read_text()}")
-        synchronise(handle)
-
-    monkeypatch.setattr(os, "replace", watched_replace)
-    monkeypatch.setattr(os, "fsync", watched_fsync)
-    write_atomically(target, lambda path: path.write_text("new"))
-    assert events == ["sync old", "rename new over old", "sync folder"]
-    assert target.read_text() == "new"
-
-
 def test_one_run_at_a_time_and_leftovers_are_removed(tmp_path: Path) -> None:
     store = Store(tmp_path / "out")
     with store.opened():
@@ -270,80 +215,13 @@ def test_one_run_at_a_time_and_leftovers_are_removed(tmp_path: Path) -> None:
         pass
 
 
-def keys(suite: Suite) -> dict[str, set[str]]:
-    """The keys of each part."""
-    found: dict[str, set[str]] = {}
-    for unit in make_plan(suite).units:
-        found.setdefault(unit.part, set()).add(unit.key)
-    return found
-
-
-SMALL = replace(EVERYTHING, models=EVERYTHING.models[:1], data=replace(EVERYTHING.data, limit=2))
-CHANGES: list[tuple[dict[str, object], set[str]]] = [
-    ({"methods": ("SM", "IG")}, {"locality", "gallery"}),
-    ({"search": "thorough"}, {"locality", "faithfulness", "sanity", "gallery"}),
-    ({"target": "label"}, {"locality", "faithfulness", "sanity", "gallery"}),
-    ({"rho": 0.1}, {"locality"}),
-    ({"channels": "sum"}, {"locality"}),
-    ({"seed": 1}, {"locality", "robust 1", "faithfulness", "sanity", "searches fast", "gallery"}),
-    ({"similarity": False}, {"locality"}),
-    ({"robust": (replace(SMALL.robust[0], epsilon=0.1),)}, {"robust 1"}),
-    ({"robust": (replace(SMALL.robust[0], attack="cw20"),)}, {"robust 1"}),
-    ({"robust": (replace(SMALL.robust[0], norm="l2"),)}, {"robust 1"}),
-    ({"faithfulness": replace(SMALL.faithfulness, samples=4)}, {"faithfulness"}),  # type: ignore[type-var]
-    ({"faithfulness": replace(SMALL.faithfulness, methods=("SM",))}, {"faithfulness"}),  # type: ignore[type-var]
-    ({"sanity": replace(SMALL.sanity, layers_at_once=2)}, {"sanity"}),  # type: ignore[type-var]
-    ({"data": replace(SMALL.data, seed=1)}, {"locality", "robust 1", "faithfulness", "sanity", "searches fast", "gallery"}),
-    (
-        # The same names, labels and boxes: only the pixels outside the box differ.
-        {"data": replace(SMALL.data, name="shapes:none")},
-        {"locality", "robust 1", "faithfulness", "sanity", "searches fast", "gallery"},
-    ),
-    (
-        {"data": replace(SMALL.data, region="object")},
-        {"locality", "robust 1", "faithfulness", "sanity", "searches fast", "gallery"},
-    ),
-    (
-        {"models": (replace(SMALL.models[0], load=OTHER),)},
-        {"locality", "robust 1", "faithfulness", "sanity", "searches fast", "gallery"},
-    ),
-    ({"gallery": 1}, {"gallery"}),
-    ({"models": EVERYTHING.models}, set()),
-    ({"pairs": (("steady", "steady"),)}, set()),
-]
-
-
-@pytest.fixture(scope="module")
-def small_keys() -> dict[str, set[str]]:
-    return keys(SMALL)
-
-
-@pytest.mark.parametrize(("change", "parts"), CHANGES, ids=[next(iter(change)) for change, _ in CHANGES])
-def test_a_changed_setting_never_reuses_a_row(
-    change: dict[str, object], parts: set[str], small_keys: dict[str, set[str]]
-) -> None:
-    """What a setting decides is looked up under new keys, everything else under the old ones."""
-    changed = keys(replace(SMALL, **change))  # type: ignore[arg-type]
-    for part, before in small_keys.items():
-        if part in parts:
-            assert not before & changed[part], part
-        else:
-            assert before <= changed[part], part
-
-
-def test_versions_and_devices_are_part_of_the_key(monkeypatch: pytest.MonkeyPatch, small_keys: dict[str, set[str]]) -> None:
-    assert not {unit.key for unit in make_plan(SMALL, device="cuda").units} & set().union(*small_keys.values())
-    monkeypatch.setattr("locality.runner.plan.installed_versions", lambda: (("locality", "0.0"),))
-    assert not {unit.key for unit in make_plan(SMALL).units} & set().union(*small_keys.values())
-
-
-def test_a_run_goes_on_where_another_stopped(tmp_path: Path) -> None:
+def test_a_run_resumes_where_another_stopped(tmp_path: Path) -> None:
     data = replace(EVERYTHING.data, limit=5)
     suite = Suite("short", EVERYTHING.models, data, ("SM",), block=2)
-    told: list[tuple[int, int | None]] = []
-    whole = run_suite(suite, tmp_path / "whole", HERE, lambda done, total: told.append((done, total)))
+    reported: list[tuple[int, int | None]] = []
+    whole = run_suite(suite, tmp_path / "whole", HERE, lambda done, total: reported.append((done, total)))
     assert (whole.units, whole.kept, len(whole.faults)) == (6, 0, 0)
-    assert told == [(done, 10) for done in (0, 2, 4, 5, 7, 9, 10)]
+    assert reported == [(done, 10) for done in (0, 2, 4, 5, 7, 9, 10)]
 
     def stop(done: int, total: int | None) -> None:
         if done == 4:

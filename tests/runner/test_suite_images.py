@@ -10,9 +10,10 @@ import pytest
 from locality.data.dataset import load_dataset
 from locality.results.folder import read_results
 from locality.runner import suite_images
+from locality.runner.measurements.gallery import GallerySettings
 from locality.runner.plan import make_plan
 from locality.runner.run import Machine, run_suite
-from locality.runner.suite_file import DataChoice, ModelChoice, Suite
+from locality.runner.suite import DataChoice, ModelChoice, Suite
 from locality.runner.suite_images import block_hash
 
 Csv = Callable[..., Path]
@@ -57,7 +58,8 @@ def test_a_file_is_hashed_once_for_all_models_and_parts(
 ) -> None:
     suite_images._file_hash.cache_clear()
     models = (ModelChoice("one", "suite_models:steady"), ModelChoice("two", "suite_models:other"))
-    make_plan(Suite("files", models, DataChoice(str(manifest)), ("SM",), search="none", block=2, gallery=3))
+    gallery = {"gallery": (GallerySettings(3),)}
+    make_plan(Suite("files", models, DataChoice(str(manifest)), ("SM",), search="none", block=2, measurements=gallery))
     assert suite_images._file_hash.cache_info().misses == 3
 
 

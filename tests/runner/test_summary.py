@@ -3,8 +3,8 @@ import math
 import pandas as pd
 import pytest
 
-from locality.runner.summary import as_json, compared, model_summary
-from locality.runner.verdict import verdict
+from locality.runner.compare import paired_differences, verdict
+from locality.runner.summary import model_summary, summary_json
 from locality.statistics import Paired
 
 
@@ -15,6 +15,7 @@ def rows(f1: list[float], method: str = "SM") -> pd.DataFrame:
             "image_id": [f"i{index}" for index in range(count)],
             "method": method,
             "correct": pd.array([True, False, pd.NA, True][:count], dtype="boolean"),
+            "abstained": False,
             "precision": f1,
             "recall": f1,
             "f1": f1,
@@ -40,14 +41,14 @@ def test_a_summary_counts_what_is_undefined() -> None:
 
 def test_comparison_is_image_by_image() -> None:
     first, second = rows([0.1, 0.2, 0.3, 0.4]), rows([0.3, 0.2, math.nan, 0.8]).iloc[::-1]
-    found = compared(first, second)["SM"]["f1"]
+    found = paired_differences(first, second)["SM"]["f1"]
     assert found.difference == pytest.approx((0.2 + 0 + 0.4) / 3)
     assert (found.used, found.undefined) == (3, 1)
 
 
 def test_json_has_no_nan() -> None:
     found = model_summary(rows([math.nan, math.nan]))
-    assert as_json(found.methods["SM"]["f1"]) == {"mean": None, "low": None, "high": None, "used": 0, "undefined": 2}
+    assert summary_json(found.methods["SM"]["f1"]) == {"mean": None, "low": None, "high": None, "used": 0, "undefined": 2}
 
 
 def change(low: float, high: float, used: int = 9) -> Paired:
@@ -59,9 +60,9 @@ def change(low: float, high: float, used: int = 9) -> Paired:
     [
         (change(0.1, 0.2), change(0.1, 0.2), "b looks at the object more than a"),
         (change(-0.2, -0.1), change(-0.2, -0.1), "a looks at the object more than b"),
-        (change(-0.1, 0.2), change(-0.1, 0.1), "no difference between a and b can be told"),
-        (change(0.1, 0.2), change(-0.1, 0.1), "F1 and lift do not agree on a and b"),
-        (change(math.nan, math.nan, 1), change(math.nan, math.nan, 1), "nothing can be said, 1 images"),
+        (change(-0.1, 0.2), change(-0.1, 0.1), "no significant difference between a and b"),
+        (change(0.1, 0.2), change(-0.1, 0.1), "inconclusive, F1 and lift disagree on a and b"),
+        (change(math.nan, math.nan, 1), change(math.nan, math.nan, 1), "too few images to compare: 1 are defined"),
     ],
 )
 def test_verdicts(f1: Paired, lift: Paired, said: str) -> None:

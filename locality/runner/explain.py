@@ -1,0 +1,150 @@
+"""Predictions, boundary points and maps of a batch of images, and the rows of scores made of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from locality.attribution import attribute_all, method
+from locality.attribution.all_at_once import OWN, other_methods
+from locality.boundary import check_search, find_boundary
+from locality.errors import ArgumentError, unknown_choice
+from locality.model_calls import Calls, model_device, open_model
+from locality.model_calls.checks import UNIT
+from locality.model_calls.decisions import correct, decisions
+from locality.results.schema import ROWS, SCORES
+from locality.scores.locality import map_scores
+from locality.types import ABSTAINED, Batch, Boundary, Channels, PathMaps, TargetName
+
+METHODS = ("SM", "IG", "BIG")
+AT_BOUNDARY = frozenset(("BSM", "BIG"))  # methods that need boundary points
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides the numbers of an evaluation, besides the model and the images."""
+
+    methods: tuple[str, ...] = METHODS
+    search: str | None = "fast"  # None: no boundary, and no method that needs one
+    target: TargetName = "predicted"
+    channels: Channels = "all"
+    rho: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.methods:
+            raise ArgumentError("methods", "at least one method, such as SM, IG, BIG", list(self.methods))
+        for name in self.methods:
+            method(name)
+            if self.search is None and name in AT_BOUNDARY:
+                raise ArgumentError("search", f"a boundary search for {name}, which starts at the boundary", None)
+        if self.search is not None:
+            check_search(self.search)
+        if self.target not in ("predicted", "label"):
+            raise unknown_choice("target", self.target, ("predicted", "label"))
+        if self.channels not in ("all", "sum"):
+            raise unknown_choice("channels", self.channels, ("all", "sum"))
+
+
+@dataclass(frozen=True, eq=False)
+class Explanations:
+    """Everything computed about a batch. Abstentions are not attributed: fields with n rows leave them out."""
+
+    batch: Batch  # all N images
+    predictions: Tensor  # N, −1 for an abstention
+    attributed: Batch  # the n images that the model decided on
+    targets: Tensor  # n, the class attributed; −1 where the label is the target and the model does not know it
+    boundary: Boundary | None  # n
+    maps: dict[str, Tensor]  # method ↦ n×C×H×W, `nan` where undefined
+    paths: dict[str, PathMaps]  # n, of the methods that integrate
+
+    @property
+    def classes(self) -> Tensor:
+        """n: the class whose logit the maps attribute; the predicted one where the target is none."""
+        return torch.where(self.targets < 0, self.predictions[self.predictions != ABSTAINED], self.targets)
+
+
+def explain(model: nn.Module, batch: Batch, settings: Settings, calls: Calls | None = None) -> Explanations:
+    """Predictions, boundary points and maps of one batch; `calls` is the model where it is open already."""
+    device = model_device(model) or torch.device("cpu")
+    images = batch.images.to(device)
+    own = [name for name in settings.methods if name in OWN]
+    with open_model(calls or model, images) as opened:
+        predictions = decisions(model, opened.logits(images))
+        decided = predictions != ABSTAINED
+        attributed = batch if bool(decided.all()) else rows_of_batch(batch, decided)
+        labels = attributed.labels.to(device)
+        targets = predictions[decided] if settings.target == "predicted" else labels
+        explanations = Explanations(batch, predictions, attributed, targets, None, {}, {})
+        if len(attributed) == 0:
+            return explanations
+        pixels = images[decided] if len(attributed) < len(batch) else images
+        classes = explanations.classes
+        boundary = None
+        if settings.search is not None:
+            boundary = find_boundary(opened, pixels, search=settings.search, seed=settings.seed)
+        found = attribute_all(opened, pixels, own, classes, boundary, seed=settings.seed) if own else {}
+    # Other methods than our own may hook into the model, so they open it themselves.
+    for name, attribute in other_methods(settings.methods, model, settings.seed, UNIT).items():
+        found[name] = attribute(pixels, classes)
+    # A label that the model does not know cannot be attributed: the maps, which are the predicted class's, are not shown.
+    undefined = (targets < 0)[:, None, None, None]
+    plain = {name: value.maps if isinstance(value, PathMaps) else value for name, value in found.items()}
+    maps = {name: plain[name].masked_fill(undefined, torch.nan) for name in settings.methods}
+    paths = {name: value for name, value in found.items() if isinstance(value, PathMaps)}
+    return Explanations(batch, predictions, attributed, targets, boundary, maps, paths)
+
+
+def rows_of(explanations: Explanations, settings: Settings, model_name: str) -> pd.DataFrame:
+    """The rows of one batch, image by image, methods in the order of the settings."""
+    batch, predictions = explanations.batch, explanations.predictions
+    abstained = (predictions == ABSTAINED).cpu()
+    right = pd.array(correct(predictions, batch.accepted).tolist(), dtype="boolean")
+    right[[not accepted for accepted in batch.accepted]] = pd.NA
+
+    def spread(values: Tensor, missing: float) -> list[float]:
+        """One value per image of the batch, from those of the attributed images."""
+        column = torch.full((len(batch),), missing, dtype=values.dtype)
+        column[~abstained] = values.cpu()
+        listed: list[float] = column.tolist()
+        return listed
+
+    boundary = explanations.boundary
+    common = {
+        "model": model_name,
+        "image_id": batch.ids,
+        "label": batch.labels.tolist(),
+        "prediction": predictions.tolist(),
+        "target": spread(explanations.targets, ABSTAINED),
+        "correct": right,
+        "abstained": abstained.numpy(),
+        "box_share": batch.masks.float().mean((1, 2, 3)).tolist(),
+        "distance": float("nan") if boundary is None else spread(boundary.distance, float("nan")),
+        "found": False if boundary is None else spread(boundary.found, False),
+        "crossed_to": -1 if boundary is None else spread(boundary.crossed_to, -1),
+    }
+    tables = []
+    for name in settings.methods:
+        scores: dict[str, object] = dict.fromkeys(SCORES, float("nan"))
+        if name in explanations.maps:
+            maps = explanations.maps[name]
+            values = map_scores(maps, explanations.attributed.masks.to(maps.device), settings.rho, settings.channels)
+            scores = {score: spread(getattr(values, score), float("nan")) for score in SCORES}
+        tables.append(pd.DataFrame({**common, "method": name, **scores}))
+    return pd.concat(tables).loc[range(len(batch))].reset_index(drop=True)[list(ROWS)]
+
+
+def rows_of_batch(batch: Batch, chosen: Tensor) -> Batch:
+    """The images of the batch where `chosen` is True."""
+    indices = chosen.nonzero()[:, 0].tolist()
+    return Batch(
+        ids=tuple(batch.ids[index] for index in indices),
+        images=batch.images[indices],
+        labels=batch.labels[indices],
+        masks=batch.masks[indices],
+        boxes=tuple(batch.boxes[index] for index in indices),
+        accepted=tuple(batch.accepted[index] for index in indices),
+    )

@@ -1,0 +1,23 @@
+"""The measurements of a benchmark. To add one, write its file and add its line here."""
+
+from __future__ import annotations
+
+from locality.runner.measurement import Measurement
+from locality.runner.measurements.faithfulness import FAITHFULNESS
+from locality.runner.measurements.gallery import GALLERY
+from locality.runner.measurements.layer_randomisation import LAYER_RANDOMISATION
+from locality.runner.measurements.locality import LOCALITY
+from locality.runner.measurements.robust import ROBUST
+from locality.runner.measurements.searches import SEARCHES
+from locality.runner.measurements.similarity import SIMILARITY
+
+# In the order of their units.
+MEASUREMENTS: dict[str, Measurement] = {
+    "locality": LOCALITY,
+    "similarity": SIMILARITY,
+    "robust": ROBUST,
+    "faithfulness": FAITHFULNESS,
+    "layer_randomisation": LAYER_RANDOMISATION,
+    "searches": SEARCHES,
+    "gallery": GALLERY,
+}

@@ -1,0 +1,44 @@
+"""Accuracy, boundary distance and locality scores: what every suite measures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+from locality.errors import Problem
+from locality.results.schema import ROWS
+from locality.runner.explain import rows_of
+from locality.runner.measurement import Block, Measurement, Part, Tables, as_json
+from locality.runner.suite import Suite
+from locality.runner.work import Work, maps_work
+
+
+@dataclass(frozen=True)
+class LocalitySettings:
+    """None of its own: those of the suite decide."""
+
+
+def parts(suite: Suite) -> Iterator[Part]:
+    """One part, also where the suite does not name it."""
+    numbers = as_json(asdict(suite.settings))
+    yield Part("locality", "locality", LocalitySettings(), numbers, block=suite.block, methods=suite.methods)
+
+
+def rows(block: Block) -> Tables:
+    """One row per image × method."""
+    return {"rows": rows_of(block.explanations(), block.explain_settings, block.name)}
+
+
+def problems(suite: Suite) -> list[Problem]:
+    """`locality = false` would be ignored."""
+    if "locality" in suite.measurements and not suite.requested("locality"):
+        return [Problem("locality", "must not be false: every suite measures locality")]
+    return []
+
+
+def work(suite: Suite, part: Part) -> Work:
+    """Of the search and the maps."""
+    return maps_work(suite.search, part.methods)
+
+
+LOCALITY = Measurement("locality", LocalitySettings, {"rows": ROWS}, parts, rows, problems, work)
