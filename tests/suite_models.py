@@ -1,4 +1,4 @@
-"""Models for suites, loaded by name in this process and in others: `suite_models:steady` and its misbehaving kin."""
+"""Models for suites, loaded by name in this process and in others: `suite_models:steady` and some that misbehave."""
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +9,7 @@ from locality.zoo.pixel_model import PixelModel
 
 
 class Little(nn.Sequential):
-    """A convolution and a linear layer, with weights drawn once."""
+    """A convolution and a linear layer with random weights."""
 
     def __init__(self, seed: int = 0) -> None:
         state = torch.get_rng_state()
@@ -19,7 +19,7 @@ class Little(nn.Sequential):
 
 
 class Hungry(Little):
-    """Fails for more than two images at once, and not in the way that a smaller chunk would mend."""
+    """Fails for more than two images at once, with an error that is not about memory."""
 
     def forward(self, images: Tensor) -> Tensor:
         if len(images) > 2:
@@ -28,7 +28,7 @@ class Hungry(Little):
 
 
 class Stuck(Little):
-    """Opens, predicts, and fails as soon as a gradient is asked for."""
+    """Predicts, and fails when a gradient is computed."""
 
     def forward(self, images: Tensor) -> Tensor:
         if images.requires_grad:
@@ -43,6 +43,21 @@ class Picky(Little):
         logits = super().forward(images)
         bright = images[:, 0, 0, 0] > 0.5  # after the normaliser
         return torch.where(bright[:, None], logits * torch.nan, logits)
+
+
+class Hesitant(Little):
+    """Abstains where its two largest logits are close to each other."""
+
+    def abstains(self, logits: Tensor) -> Tensor:
+        first, second = logits.topk(2).values.unbind(1)
+        return first - second < 0.1
+
+
+class Silent(Little):
+    """Abstains always."""
+
+    def abstains(self, logits: Tensor) -> Tensor:
+        return torch.ones(len(logits), dtype=torch.bool)
 
 
 def _wrapped(net: nn.Module) -> PixelModel:
@@ -68,6 +83,14 @@ def stuck() -> PixelModel:
 
 def picky() -> PixelModel:
     return _wrapped(Picky())
+
+
+def hesitant() -> PixelModel:
+    return _wrapped(Hesitant())
+
+
+def silent() -> PixelModel:
+    return _wrapped(Silent())
 
 
 def sure() -> PixelModel:

@@ -9,7 +9,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -189,6 +188,8 @@ class Counted(nn.Module):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model, self.tally = model, Tally()
+        if hasattr(model, "abstains"):
+            self.abstains = model.abstains
 
     def forward(self, images: Tensor) -> Tensor:
         if images.requires_grad:
@@ -197,11 +198,6 @@ class Counted(nn.Module):
             self.tally.forwards += len(images)
         logits: Tensor = self.model(images)
         return logits
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "abstains":  # a decision of the model itself, where it can decline
-            return getattr(super().__getattr__("model"), name)
-        return super().__getattr__(name)
 
 
 def _readable(data: ImageDataset, first: int) -> Iterator[Sample]:

@@ -22,7 +22,7 @@ def provenance(model: nn.Module, data: ImageDataset, settings: Mapping[str, Any]
         "weights_sha256": weights_hash(model),
         "data": data.name,
         "data_sha256": data_sha256,
-        "settings": dict(settings),
+        "settings": {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()},
         "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
         "threads": torch.get_num_threads(),
     }

@@ -10,7 +10,7 @@ from locality.zoo.nets.forward_pass import ForwardPass, forward_pass
 
 
 class PixelModel(nn.Module):
-    """A network on pixels in [0, 1]: it normalises them as its `spec` says, then calls `net`.
+    """A network on pixels in [0, 1]: it normalises them as its `spec` says, then calls `net`. It abstains where `net` does.
 
     >>> model = PixelModel(nn.Flatten(), ModelSpec("flat", (2, 2), 2, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5)))
     >>> model(torch.ones(1, 3, 2, 2)).unique().tolist()
@@ -27,6 +27,9 @@ class PixelModel(nn.Module):
         # Not in the state dict: mean and standard deviation belong to the spec, and a checkpoint holds the network alone.
         self.register_buffer("mean", torch.tensor(spec.mean).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(spec.std).view(1, 3, 1, 1), persistent=False)
+
+        if hasattr(net, "abstains"):  # a network that may decline to decide
+            self.abstains = net.abstains
 
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self.net(self.normalised(images))

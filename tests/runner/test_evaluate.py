@@ -1,21 +1,31 @@
 """Rows against the pieces they are made of, on models whose answer is known."""
 
+import json
 import math
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 import torch
+from suite_examples import EVERYTHING
 from torch import Tensor, nn
 
+from locality import model_calls
 from locality.attribution import integrated_gradients, saliency_map
 from locality.boundary import find_boundary
 from locality.data.dataset import ImageDataset, load_dataset
 from locality.data.defaults import default_data
+from locality.model_calls import Model
 from locality.results.schema import ROWS
-from locality.runner.evaluate import evaluate
+from locality.runner.evaluate import evaluate, fitted
 from locality.runner.explain import Settings
+from locality.runner.plan import make_plan
+from locality.runner.unit import measure
 from locality.scores.locality import locality_scores
-from locality.types import ModelSpec
+from locality.types import ModelSpec, Sample
 from locality.zoo.pixel_model import PixelModel
 
 
@@ -25,7 +35,7 @@ def data() -> ImageDataset:
 
 
 @pytest.fixture(scope="module")
-def model() -> nn.Module:
+def model() -> PixelModel:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(3, 4, 5, 3), nn.Tanh(), nn.Flatten(), nn.Linear(4 * 20 * 20, 10))
     classes = load_dataset("shapes", limit=1, count=10).classes
@@ -106,6 +116,80 @@ def test_images_are_fitted_to_the_model() -> None:
     model = PixelModel(net, ModelSpec("small", (32, 32), 36))
     rows = evaluate(model, load_dataset("shapes", limit=2, count=10), methods=["SM"], search=None, progress=False).rows
     assert len(rows) == 2
+
+
+@pytest.fixture
+def openings(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """One entry each time that a model is prepared for calls; an open one that is passed on does not count."""
+    seen: list[object] = []
+    prepare = model_calls._runner
+
+    def counted(model: Model, *rest: Any) -> Model:
+        seen.append(model)
+        return prepare(model, *rest)
+
+    monkeypatch.setattr(model_calls, "_runner", counted)
+    return seen
+
+
+@pytest.fixture
+def readings(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each image is decoded."""
+    seen: Counter[str] = Counter()
+    read = ImageDataset.__getitem__
+
+    def counted(data: ImageDataset, index: int) -> Sample:
+        sample = read(data, index)
+        seen[sample.id] += 1
+        return sample
+
+    monkeypatch.setattr(ImageDataset, "__getitem__", counted)
+    return seen
+
+
+def test_the_model_is_opened_once_per_batch(model: nn.Module, data: ImageDataset, openings: list[object]) -> None:
+    evaluate(model, data, ["SM", "IG", "BSM", "BIG", "SmoothGrad"], batch_size=4, progress=False)
+    assert openings == [model, model]
+
+
+@pytest.mark.parametrize("spec", [True, False])
+@pytest.mark.parametrize("batch_size", [None, 4])
+def test_each_image_is_decoded_once(
+    model: PixelModel, data: ImageDataset, readings: Counter[str], spec: bool, batch_size: int | None
+) -> None:
+    evaluated = model if spec else model.net
+    evaluation = evaluate(evaluated, data, ["SM"], batch_size=batch_size, progress=False)
+    assert readings == dict.fromkeys(evaluation.rows["image_id"], 1)
+    assert evaluation.provenance["data_sha256"] == fitted(evaluated, data).fingerprint()
+    assert set(evaluation.summary.model_free) == {"uniform", "random", "centred Gaussian"}
+
+
+def test_units_decode_each_image_once_and_open_the_model_once_per_block(
+    readings: Counter[str], openings: list[object]
+) -> None:
+    """Faithfulness opens the model for the maps and all noises; layer randomisation reads its reference images."""
+    suite = replace(EVERYTHING, models=EVERYTHING.models[:1], data=replace(EVERYTHING.data, limit=2))
+    plan = make_plan(suite)
+    measure(plan.task(plan.units[0], 1))  # loads the model, which is then cached
+    for unit in plan.units:
+        readings.clear()
+        openings.clear()
+        measured = measure(plan.task(unit, 1))
+        assert not measured.faults, measured.faults
+        assert set(readings.values()) == {1}, unit
+        if unit.part != "layer_randomisation":  # which compares several networks
+            assert len(openings) == 1, unit
+
+
+def test_an_evaluation_is_written_and_read_back(model: nn.Module, data: ImageDataset, tmp_path: Path) -> None:
+    evaluation = evaluate(model, data, ["SM"], progress=False)
+    evaluation.write(tmp_path / "new/folder")
+    back = pd.read_parquet(tmp_path / "new/folder/rows.parquet")
+    pd.testing.assert_frame_equal(back, evaluation.rows, check_dtype=False)
+    assert len(pd.read_csv(tmp_path / "new/folder/rows.csv")) == 6
+    assert json.loads((tmp_path / "new/folder/summary.json").read_text(encoding="utf-8")) == evaluation.to_json()
+    assert evaluation.to_json()["n"] == 6
+    assert not list(tmp_path.rglob("*.part"))
 
 
 def test_progress_is_reported(model: nn.Module, data: ImageDataset) -> None:
