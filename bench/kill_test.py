@@ -1,14 +1,14 @@
-"""Kill -9 at random moments: the runner must end with the table of an undisturbed run, byte for byte.
+"""Kill -9 at random moments: the tables must be those of an undisturbed run, byte for byte.
 
     python bench/kill_test.py [--kills 10] [--images 96] [--seed 0] [--out bench/results/kill_test.json]
 
-A run of `locality bench` with two processes is killed, with everything it started, and started again, until it was killed so
-often; then it may finish. The first kill comes during start-up, the second when the plan was just written, both before any
-unit is finished; the third while the file of a unit is being written, the last while the tables are; the others a random
-time after a random number of units. A kill inside a write is tried again until it leaves an unfinished file. Where a moment
-was missed, the test fails.
+A run of `locality bench` with two processes is killed, with all its processes, and restarted, as often as --kills says; then
+it may finish. The first kill comes during start-up and the second when the plan has just been written, both before any unit
+is finished; the third while the file of a unit is written, the last while the tables are; the others a random time after a
+random number of units. A kill inside a write is repeated until it leaves an unfinished file. The test fails if one of these
+moments was missed.
 
-The suite has no [searches]: they store seconds by the clock, so that those columns differ between any two runs.
+The suite has no [searches]: they store wall-clock seconds, which differ between any two runs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-TRIES = 10  # of catching a run inside a write
+TRIES = 10  # to kill a run inside a write
 SUITE = """
 models = ["shapes_cnn"]
 methods = ["SM", "IG", "BIG"]
@@ -40,7 +40,7 @@ robust = {{ attack = "pgd20", epsilon = "8/255", limit = 16, batch_size = 4 }}
 
 
 def started(suite: Path, out: Path) -> subprocess.Popen[bytes]:
-    """A run in a process group of its own, so that what is killed is its own and nothing else."""
+    """A run in its own process group, so that a kill reaches its processes and no others."""
     words = [sys.executable, "-m", "locality", "bench", str(suite), "--out", str(out), "--processes", "2"]
     return subprocess.Popen(words, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
@@ -72,12 +72,12 @@ def unfinished_files(folder: Path) -> int:
 
 
 def killed_once(suite: Path, out: Path, moment: Callable[[], bool], delay: float = 0.0) -> dict[str, int | float | str]:
-    """A run that is killed some time after the moment has come."""
+    """A run that is killed `delay` seconds after the moment has come."""
     before = finished_units(out)
     begin = time.monotonic()
     run = started(suite, out)
     while run.poll() is None and not moment():
-        time.sleep(0.0002)  # a file is being written for a few milliseconds only
+        time.sleep(0.0002)  # writing a file takes a few milliseconds
     time.sleep(delay)
     ended = "killed" if run.poll() is None else "had finished"
     if ended == "killed":
@@ -94,20 +94,20 @@ def killed_once(suite: Path, out: Path, moment: Callable[[], bool], delay: float
 
 
 def killed_run(
-    suite: Path, out: Path, kills: int, units: int, start_up: float, each: float, draw: random.Random
+    suite: Path, out: Path, kills: int, units: int, start_up: float, unit_seconds: float, draw: random.Random
 ) -> Iterator[dict[str, int | float | str]]:
-    """The kills, one after the other; `units` in all take `each` seconds."""
+    """The kills, one after the other; one of the `units` takes `unit_seconds`."""
     yield killed_once(suite, out, lambda: True, draw.uniform(0, 0.2 * start_up))
     yield killed_once(suite, out, (out / "plan.json").is_file)
     yield from inside_a_write(suite, out, "units")
     for _ in range(kills - 4):
         enough = finished_units(out) + draw.randint(1, max(1, units // kills))
-        yield killed_once(suite, out, lambda: finished_units(out) >= enough, draw.uniform(0, 2 * each))  # noqa: B023
+        yield killed_once(suite, out, lambda: finished_units(out) >= enough, draw.uniform(0, 2 * unit_seconds))  # noqa: B023
     yield from inside_a_write(suite, out, "tables")
 
 
 def inside_a_write(suite: Path, out: Path, folder: str) -> Iterator[dict[str, int | float | str]]:
-    """A kill that leaves an unfinished file; those before it came too late."""
+    """Kills until one leaves an unfinished file; those before it came too late."""
     for _ in range(TRIES):
         row = killed_once(suite, out, lambda: unfinished_files(out / folder) > 0)
         yield row
@@ -116,7 +116,7 @@ def inside_a_write(suite: Path, out: Path, folder: str) -> Iterator[dict[str, in
 
 
 def missed(rows: list[dict[str, int | float | str]], kills: int) -> list[str]:
-    """The moments that were promised and not hit."""
+    """The moments listed at the top that were missed."""
     hit = {
         f"{kills} kills": sum(row["end"] == "killed" for row in rows) >= kills,
         "two kills before the first unit": [row["units_after"] for row in rows[:2]] == [0, 0],
@@ -141,22 +141,22 @@ def main() -> None:
         start_up, whole = undisturbed(suite, folder / "whole")
         units = finished_units(folder / "whole")
         print(f"undisturbed: {units} units, the first after {start_up:.1f} s, all after {whole:.1f} s", flush=True)
-        out, each = folder / "killed", (whole - start_up) / units
+        out, unit_seconds = folder / "killed", (whole - start_up) / units
         rows: list[dict[str, int | float | str]] = []
-        for row in killed_run(suite, out, given.kills, units, start_up, each, draw):
+        for row in killed_run(suite, out, given.kills, units, start_up, unit_seconds, draw):
             rows.append(row)
             print(f"kill {len(rows)}: {row}", flush=True)
         last = started(suite, out)
         _, error = last.communicate()
         if last.returncode:
             raise SystemExit(f"the last run failed:\n{error.decode()}")
-        expected, found = hashes(folder / "whole"), hashes(out)
-    same = expected == found
+        expected, after_kills = hashes(folder / "whole"), hashes(out)
+    same = expected == after_kills
     kills = sum(row["end"] == "killed" for row in rows)
     print(f"{kills} kills; tables are {'identical' if same else 'DIFFERENT'}: {', '.join(expected)}")
     not_hit = missed(rows, given.kills)
     if not_hit:
-        print(f"missed: {', '.join(not_hit)}; run it again, with more --images if need be")
+        print(f"missed: {', '.join(not_hit)}; run it again, with more --images if needed")
     if given.out is not None:
         about: dict[str, object] = {
             "command": f"python bench/kill_test.py --kills {given.kills} --images {given.images} --seed {given.seed}"

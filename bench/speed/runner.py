@@ -1,8 +1,8 @@
-"""The runner: its overhead over bare calls, images a second with more processes and on Ray, stock libraries, peak memory.
+"""The runner: its overhead over bare calls, images per second with more processes and on Ray, stock libraries, peak memory.
 
     python bench/speed/runner.py [--images 128] [--stock-images 8] [--memory 200 2000] [--out bench/results/runner.json]
 
-SM + IG + BIG of `shapes_cnn` on `shapes`, one thread a process. Overhead is measured block by block, side by side with the
+SM + IG + BIG of `shapes_cnn` on `shapes`, one thread per process. Overhead is measured block by block, side by side with the
 bare calls in one process, because the machine's speed drifts. The stock loop is what the paper describes: Captum's Saliency
 and IntegratedGradients, Foolbox' PGDs and CW for the boundary.
 """
@@ -31,7 +31,7 @@ from locality.data.dataset import load_dataset
 from locality.model_calls.third_party import load_foolbox
 from locality.runner.explain import explain, rows_of
 from locality.runner.plan import Plan, images_of, make_plan
-from locality.runner.run import Machine, run_suite
+from locality.runner.run import Engine, Machine, run_suite
 from locality.runner.store import Store
 from locality.runner.suite import DataChoice, ModelChoice, Suite
 from locality.runner.unit import measure
@@ -82,15 +82,16 @@ def overhead(images: int) -> dict[str, Any]:
     }
 
 
-def rate(images: int, engine: str, processes: int) -> dict[str, Any]:
-    """Images a second once everything runs, and seconds until then."""
+def rate(images: int, engine: Engine, processes: int) -> dict[str, Any]:
+    """Images per second once all processes work, and seconds until then."""
     plan = plan_of(images)
-    told: list[tuple[float, int]] = []
+    reports: list[tuple[float, int]] = []
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as name:
-        machine = Machine(engine, processes=processes)  # type: ignore[arg-type]
-        run_suite(plan, name, machine, lambda done, total: told.append((time.perf_counter() - start, done)))
-    (first_at, _), (full_at, full), (last_at, last) = told[1], told[processes], told[-1]  # each has finished a unit by then
+        machine = Machine(engine, processes=processes)
+        run_suite(plan, name, machine, lambda done, total: reports.append((time.perf_counter() - start, done)))
+    # By report number `processes`, each process has finished a unit.
+    (first_at, _), (full_at, full), (last_at, last) = reports[1], reports[processes], reports[-1]
     return {
         "images_per_second": round((last - full) / (last_at - full_at), 2),
         "first_unit_after_seconds": round(first_at, 1),
@@ -99,8 +100,8 @@ def rate(images: int, engine: str, processes: int) -> dict[str, Any]:
 
 
 def stock(images: int) -> dict[str, Any]:
-    """Captum and Foolbox as they come: each image leaves the PGDs at its first success, then CW, then three maps."""
-    from captum.attr import IntegratedGradients, Saliency
+    """Captum and Foolbox without changes: each image leaves the PGDs at its first success, then CW, then three maps."""
+    from captum.attr import IntegratedGradients, Saliency  # type: ignore[import-untyped]
 
     torch.set_num_threads(1)
     foolbox = load_foolbox()
@@ -140,17 +141,17 @@ def memory(images: int) -> dict[str, Any]:
 
 
 def alone(work: Callable[..., dict[str, Any]], *given: object) -> dict[str, Any]:
-    """In a process of its own, so that peak memory is its own."""
+    """Run in a separate process, whose peak memory is not that of this one."""
     context = multiprocessing.get_context("spawn")
     queue: multiprocessing.Queue[dict[str, Any]] = context.Queue()
-    process = context.Process(target=_tell, args=(work, given, queue))
+    process = context.Process(target=_put, args=(work, given, queue))
     process.start()
-    found = queue.get()
+    result = queue.get()
     process.join()
-    return found
+    return result
 
 
-def _tell(work: Callable[..., dict[str, Any]], given: tuple[object, ...], queue: Any) -> None:
+def _put(work: Callable[..., dict[str, Any]], given: tuple[object, ...], queue: Any) -> None:
     queue.put(work(*given))
 
 
@@ -174,9 +175,9 @@ def main() -> None:
         "block": BLOCK,
     }
 
-    def show(name: str, found: dict[str, Any]) -> None:
-        results[name] = found
-        print(f"{name:20s} {found}", flush=True)
+    def show(name: str, numbers: dict[str, Any]) -> None:
+        results[name] = numbers
+        print(f"{name:20s} {numbers}", flush=True)
 
     show("overhead", alone(overhead, given.images))
     show("local, 1 process", alone(rate, given.images, "local", 1))

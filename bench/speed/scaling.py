@@ -1,13 +1,13 @@
-"""What all of ImageNet's validation set costs for the thesis' networks: core-seconds and FLOPs of a gradient, and sums.
+"""The cost of ImageNet's validation set for the networks of the thesis: core-seconds and FLOPs per gradient, and sums.
 
     python bench/speed/scaling.py [--images 50000] [--out bench/results/scaling.json]
     python bench/speed/scaling.py --suite similarity [--limit N] [--out bench/results/scaling.json]
 
-Weights do not change the cost, so they are random. Seconds are of the processor (one thread), not of the clock: other
+Weights do not change the cost, so they are random. Seconds are processor time (one thread), not wall-clock time: other
 programs on the machine do not count. `docs/scaling.md` explains the sums.
 
-With --suite, it asks the dry run how long a suite will take here, then runs it from the beginning and compares. These
-seconds are of the clock, so that nothing else should run. What the file of --out holds of the other measurements is kept.
+With --suite, the estimate of the dry run is compared with a run from the beginning. These seconds are wall-clock time, so
+nothing else should run. Other measurements in the file of --out are kept.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from locality.runner.dry_run import estimate
 from locality.runner.plan import make_plan
 from locality.runner.run import Machine, machine_here, run_suite
 from locality.runner.suite_file import draft_suite, with_images
-from locality.runner.work import SEARCH_WORK, Work, method_work
+from locality.runner.work import Work, maps_work
 from locality.zoo.architectures import build
 from locality.zoo.catalog import find_card
 
-# Each with its robust version; squeezenet has none, and resnet50 has a random one besides.
+# Number of models per architecture: with the robust version, which squeezenet lacks, and a random resnet50.
 NETWORKS = {"squeezenet": 1, "vgg16": 2, "resnet50": 3, "vit_b32": 2, "vit_b16": 2}
 METHODS = ("SM", "IG", "BIG")
-GPU_FLOPS = 8e12  # a second, sustained: two fifths of an A100's 19.5 TFLOP/s in float32; an assumption, not a measurement
+GPU_FLOPS = 8e12  # per second, sustained: two fifths of an A100's 19.5 TFLOP/s in float32; an assumption, not measured
 HOUR = 3600
 
 
@@ -81,35 +81,35 @@ def hours(row: dict[str, float], work: Work, images: int) -> tuple[float, float]
 
 
 def predicted(suite: str, limit: int | None, machine: Machine) -> dict[str, Any]:
-    """How long the dry run says that a suite will take on this machine, and how long it took."""
+    """The dry run's estimate of a suite's time on this machine, and the time that it took."""
     draft = with_images(draft_suite(suite), limit=limit)
     plan = make_plan(draft.suite, draft.problems, machine.device)
     with progress("calibrating", "models and parts") as report:
-        found = estimate(plan, machine, plan.units, progress=report)
-    if found.failed:
-        raise SystemExit(f"not everything can be measured here: {found.failed}")
+        cost = estimate(plan, machine, plan.units, progress=report)
+    if cost.failed:
+        raise SystemExit(f"some parts cannot be measured here: {cost.failed}")
     with tempfile.TemporaryDirectory() as folder, progress(plan.suite.name) as report:
         outcome = run_suite(plan, folder, machine, report)
     if len(outcome.faults):
-        raise SystemExit(f"{len(outcome.faults)} units have faults, so that the times cannot be compared")
+        raise SystemExit(f"{len(outcome.faults)} units have faults: the times cannot be compared")
     return {
         "models": len(plan.models),
         "images": {model.name: max(unit.last for unit in plan.units if unit.model == model.name) for model in plan.models},
         "parts": list(plan.parts),
         "methods": plan.suite.methods,
         "search": plan.suite.search,
-        "processes": found.processes,
-        "calibration_seconds": round(found.calibration, 3),
-        "predicted_seconds": round(found.seconds, 3),
+        "processes": cost.processes,
+        "calibration_seconds": round(cost.calibration, 3),
+        "predicted_seconds": round(cost.seconds, 3),
         "measured_seconds": round(outcome.seconds, 3),
-        "error": round(outcome.seconds / found.seconds - 1, 3),
+        "error": round(outcome.seconds / cost.seconds - 1, 3),
     }
 
 
 def imagenet(images: int, batch: int) -> dict[str, Any]:
     """Every network's cost, and the sums."""
     torch.set_num_threads(1)
-    works = {search: SEARCH_WORK[search] + method_work(METHODS) + Work(0, 1) for search in ("fast", "paper")}
+    works = {search: maps_work(search, METHODS) for search in ("fast", "paper")}
     rows: dict[str, Any] = {}
     columns = ("s/gradient", "s/forward", "GFLOP", "models", "core-h", "GPU-h")
     print(f"{'network':12s} {' '.join(f'{column:>10s}' for column in columns)}")
@@ -126,11 +126,11 @@ def imagenet(images: int, batch: int) -> dict[str, Any]:
     for search, work in works.items():
         count = work.gradients * images * sum(NETWORKS.values())
         cores, gpus = total[f"{search}_core_hours"], total[f"{search}_gpu_hours"]
-        print(f"{search}: {work.gradients:g} gradients an image, {count:,.0f} in all: ", end="")
+        print(f"{search}: {work.gradients:g} gradients per image, {count:,.0f} in total: ", end="")
         print(f"{cores:,.0f} core-hours or {gpus:,.1f} GPU-hours")
-    found: dict[str, Any] = {"command": f"python bench/speed/scaling.py --images {images} --batch {batch}"}
-    found |= {"machine": f"{platform.machine()}, one thread", "torch": torch.__version__, "gpu_flops": GPU_FLOPS}
-    return found | {"networks": rows, "total": total}
+    about_run: dict[str, Any] = {"command": f"python bench/speed/scaling.py --images {images} --batch {batch}"}
+    about_run |= {"machine": f"{platform.machine()}, one thread", "torch": torch.__version__, "gpu_flops": GPU_FLOPS}
+    return about_run | {"networks": rows, "total": total}
 
 
 def main() -> None:
@@ -143,14 +143,14 @@ def main() -> None:
     given = parser.parse_args()
     before: dict[str, Any] = json.loads(given.out.read_text()) if given.out is not None and given.out.is_file() else {}
     if given.suite is None:
-        found = imagenet(given.images, given.batch)
+        results = imagenet(given.images, given.batch)
     else:
-        measured_with = about(sys.argv, ("locality", "torch"))  # before, for the load that others make
+        measured_with = about(sys.argv, ("locality", "torch"))  # before the run, for the load of other programs
         row = predicted(given.suite, given.limit, machine_here())
         print(", ".join(f"{key} {row[key]}" for key in ("predicted_seconds", "measured_seconds", "error")))
-        found = {"predicted": before.get("predicted", {}) | {given.suite: measured_with | row}}
+        results = {"predicted": before.get("predicted", {}) | {given.suite: measured_with | row}}
     if given.out is not None:
-        given.out.write_text(json.dumps(before | found, indent=2) + "\n")
+        given.out.write_text(json.dumps(before | results, indent=2) + "\n")
 
 
 if __name__ == "__main__":

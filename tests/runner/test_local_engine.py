@@ -177,7 +177,7 @@ def test_machines(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"gpus": -1.0}, "`gpus` must be 0 or more"),
     ):
         with pytest.raises(ValueError, match=message):
-            machine_here(**arguments)  # type: ignore[arg-type]
+            machine_here(**arguments)
 
 
 def test_nothing_to_do_starts_nothing() -> None:

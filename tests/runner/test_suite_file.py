@@ -192,7 +192,7 @@ def test_suites_that_ship(name: str) -> None:
 
 def wrong_names(draft: Draft) -> list[str]:
     """Models that neither the catalog has nor a recipe makes: the checkpoints of some recipes do not ship yet."""
-    made = {path.stem for path in files("locality.training").joinpath("recipes").iterdir() if path.name.endswith(".toml")}
+    made = {Path(path.name).stem for path in files("locality.training").joinpath("recipes").iterdir()}
     return [choice.source for choice in draft.suite.models if choice.source not in {*model_cards(), *made}]
 
 
