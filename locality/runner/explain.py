@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from locality.attribution import attribute_all, method
 from locality.attribution.all_at_once import OWN, other_methods
-from locality.boundary import check_search, find_boundary
+from locality.boundary import SEARCHES, find_boundary
+from locality.boundary.search import resolve_search
 from locality.errors import ArgumentError, unknown_choice
 from locality.model_calls import Calls, model_device, open_model
 from locality.model_calls.checks import UNIT
@@ -42,7 +43,7 @@ class Settings:
             if self.search is None and name in AT_BOUNDARY:
                 raise ArgumentError("search", f"a boundary search for {name}, which starts at the boundary", None)
         if self.search is not None:
-            check_search(self.search)
+            resolve_search(self.search, SEARCHES)
         if self.target not in ("predicted", "label"):
             raise unknown_choice("target", self.target, ("predicted", "label"))
         if self.channels not in ("all", "sum"):

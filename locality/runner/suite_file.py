@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from locality.attribution import method
-from locality.boundary import check_search
+from locality.boundary import SEARCHES
+from locality.boundary.search import resolve_search
 from locality.data.sources import SOURCES
 from locality.errors import MissingWeightsError, Problem, did_you_mean, unknown_choice
 from locality.files import PACKAGE, PACKAGED, packaged_file
@@ -112,7 +113,7 @@ def problems_of(suite: Suite, download: bool = False, check_models: bool = True)
         problems.append(Problem("methods", "must name at least one method, such as SM, IG, BIG"))
     problems += _method_problems(suite)
     if suite.search != "none":
-        problems += _tried("search", check_search, suite.search)
+        problems += _tried("search", resolve_search, suite.search, SEARCHES)
     problems += data_problems(suite.data)
     for key, value in (("data.limit", suite.data.limit), ("block", suite.block)):
         problems += _at_least_one(key, value)
@@ -169,9 +170,9 @@ def _at_least_one(key: str, value: int | None) -> list[Problem]:
     return [Problem(key, f"must be at least 1, got {value}")] if value is not None and value < 1 else []
 
 
-def _tried(key: str, check: Callable[[Any], object], value: object) -> list[Problem]:
+def _tried(key: str, check: Callable[..., object], *arguments: object) -> list[Problem]:
     try:
-        check(value)
+        check(*arguments)
     except (ValueError, TypeError) as error:
         return [Problem.of(key, error)]
     return []

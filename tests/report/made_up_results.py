@@ -21,9 +21,10 @@ from locality.results import folder as results_folder
 from locality.results.gallery import GalleryImage, gallery_table
 from locality.results.results import Results
 from locality.results.schema import CORE, Schema
-from locality.runner.measurements import SCHEMAS
+from locality.runner.measurements import MEASUREMENTS
 from locality.zoo.trainings import kind_of
 
+SCHEMAS: dict[str, Schema] = {name: table for one in MEASUREMENTS.values() for name, table in one.tables.items()}
 TABLES: dict[str, Schema] = {**CORE, **SCHEMAS}
 METHODS = ("SM", "IG", "BIG")
 STEPS = (0, 5, 10, 15, 20, 24)

@@ -10,7 +10,7 @@ from report.made_up_results import CERTIFIED, MODELS, abstaining, made_up_result
 from locality.report.aggregates import aggregate
 from locality.report.findings import sentences
 from locality.results.results import Results
-from locality.runner.summary import compared
+from locality.runner.compare import paired_differences
 
 
 def said(results: Results, start: str) -> list[str]:
@@ -22,7 +22,7 @@ def test_pairs_are_counted_as_by_compare() -> None:
     pairs = [("tiny_vgg", "tiny_vgg_robust"), ("tiny_resnet", "tiny_resnet_robust"), ("tiny_resnet", "tiny_resnet_robust8")]
     parts = dict(iter(results.rows.groupby("model")))
     for method, sentence in zip(("SM", "IG", "BIG"), said(results, "Robust models have"), strict=True):
-        changes = [compared(parts[one], parts[other])[method] for one, other in pairs]
+        changes = [paired_differences(parts[one], parts[other])[method] for one, other in pairs]
         higher, significant, lift = (
             sum(change["f1"].difference > 0 for change in changes),
             sum(change["f1"].low > 0 for change in changes),

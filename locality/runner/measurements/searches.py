@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from locality.boundary import check_search, find_boundary
+from locality.boundary import SEARCHES as BOUNDARY_SEARCHES
+from locality.boundary import find_boundary
+from locality.boundary.search import resolve_search
 from locality.errors import Problem
 from locality.results.schema import Schema
 from locality.runner.measurement import Block, Measurement, Part, Tables, as_json, given_once
@@ -96,7 +98,7 @@ def problems(suite: Suite) -> list[Problem]:
         found += [Problem(f"{where}.names", f"names {name!r} twice: once is enough") for name in twice]
         for name in names:
             try:
-                check_search(name)
+                resolve_search(name, BOUNDARY_SEARCHES)
             except (ValueError, TypeError) as error:
                 found.append(Problem.of(f"{where}.names", error))
     return found

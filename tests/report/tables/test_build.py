@@ -6,19 +6,18 @@ from collections.abc import Sequence
 import pandas as pd
 import pytest
 from report.made_up_results import CERTIFIED, MODELS, abstaining, made_up_results, nothing_measured, small_results
+from report.made_up_results import TABLES as STORED
 
 from locality.report.aggregates import NotMeasuredError
 from locality.report.tables.build import TABLES, tables
 from locality.report.tables.table import Column, Table, count_cell, marks
 from locality.results.results import Results
-from locality.results.schema import CORE, ROWS
-from locality.runner.measurements import SCHEMAS
+from locality.results.schema import ROWS
 
 
 def by_hand(**given: Sequence[tuple[object, ...]]) -> Results:
     """Results with the given rows, and nothing else."""
-    schemas = {**CORE, **SCHEMAS}
-    return Results("by hand", {name: pd.DataFrame(list(rows), columns=list(schemas[name])) for name, rows in given.items()})
+    return Results("by hand", {name: pd.DataFrame(list(rows), columns=list(STORED[name])) for name, rows in given.items()})
 
 
 def row(model: str, image: str, method: str, f1: float, share: float = 0.5) -> tuple[object, ...]:
