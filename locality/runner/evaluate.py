@@ -138,7 +138,7 @@ def batches(data: ImageDataset, size: int | None = None) -> Iterator[Batch]:
     """
     first = []
     if size is None and data.spec is None:
-        first = [data[0]]  # only the image itself tells its size
+        first = [data[0]]  # its size is not known before it is decoded
     if size is None:
         height, width = first[0].image.shape[-2:] if data.spec is None else data.spec.input_size
         size = max(1, min(MAX_BATCH_IMAGES, MAX_BATCH_PIXELS // (height * width)))

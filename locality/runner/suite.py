@@ -63,7 +63,7 @@ class Suite:
     rho: float = 0.0
     seed: int = 0  # for random numbers in methods, searches and attacks
     block: int | None = None  # images per unit of work; None: by the size of the images
-    pairs: Pairs = ()  # (robust model, standard model), where the families do not tell
+    pairs: Pairs = ()  # (robust model, standard model), in addition to those of one family
     measurements: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
     @property

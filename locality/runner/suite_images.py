@@ -67,7 +67,7 @@ def block_hash(data: ImageDataset, first: int, last: int, decoded: Sample | None
     """A hash of the images from `first` to before `last`: names, labels, boxes, file hashes, the first one's pixels.
 
     The hash of a file is the manifest's, or that of its bytes where the manifest has none; entries of a zip are not hashed,
-    because nobody replaces a single one. Pixels are included because names do not tell everything: `shapes` with another
+    because nobody replaces a single one. Pixels are included because names are not enough: `shapes` with another
     cue has the same names. Only the first image is decoded, because decoding all would take as long as some measurements;
     `decoded` is that image if it was read already.
     """

@@ -60,7 +60,7 @@ def test_a_run_and_a_second_one(tmp_path: Path, suite: Path) -> None:
     assert "units are finished" in finished.stdout
 
 
-def test_dry_run_tells_units_evaluations_and_time(tmp_path: Path, suite: Path) -> None:
+def test_dry_run_prints_units_evaluations_and_time(tmp_path: Path, suite: Path) -> None:
     done = locality(suite, "--out", tmp_path / "out", "--processes", 0, "--dry-run")
     assert done.exit_code == 0, done.output
     lines = [line.split() for line in done.stdout.splitlines()]
@@ -128,8 +128,8 @@ def test_a_dry_run_passes_over_what_cannot_be_read(
         (tmp_path / f"{number}.png").write_bytes(b"not a picture")
     done = locality(*words)
     assert done.exit_code == 1
-    told = "locality: warning: suite_models:steady, locality cannot be calibrated and its time is not included: "
-    assert told + "none of the 4 images of images can be read" in done.stderr
+    warning = "locality: warning: suite_models:steady, locality cannot be calibrated and its time is not included: "
+    assert warning + "none of the 4 images of images can be read" in done.stderr
     assert "time here: unknown with" in done.stdout
 
 
@@ -155,7 +155,7 @@ def test_one_unit_and_many_ids(tmp_path: Path, suite: Path) -> None:
     assert re.search(r": (shapes-0-\d+, ){2}shapes-0-\d+ and 2 more: ", line), line
 
 
-def test_a_place_that_cannot_be_written_is_told_before_the_work(tmp_path: Path, suite: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path, suite: Path) -> None:
     (tmp_path / "file").write_text("")
     for place in ("/proc/nowhere", tmp_path / "file", tmp_path / "file/below"):
         done = locality(suite, "--out", place)

@@ -98,7 +98,7 @@ def test_options_that_go_with_nothing(own: Path) -> None:
     assert "`limit` must be at least 1" in mistake("compare", "shapes_cnn", "shapes_cnn_robust", "--limit", "0")
 
 
-def test_models_of_other_data_need_to_be_told() -> None:
+def test_models_of_different_data_need_data() -> None:
     message = mistake("compare", "shapes_cnn", "efficientnet_lite0")
     assert message == (
         "`data` must be given (--data): by default shapes_cnn is evaluated on shapes, "

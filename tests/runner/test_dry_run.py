@@ -89,7 +89,7 @@ def test_similarity_shares_the_maps_of_locality() -> None:
     assert forwards_of_both == forwards
 
 
-def test_what_goes_wrong_while_calibrating_is_told_and_the_rest_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_while_calibrating_is_reported_and_the_rest_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     locality = MEASUREMENTS["locality"]
 
     def fails_for_other(block: Block) -> Tables:
@@ -144,9 +144,9 @@ def test_estimates_are_of_what_is_left() -> None:
         block=2,
     )
     plan = make_plan(suite)
-    told: list[tuple[int, int | None]] = []
-    found = estimate(plan, Machine(processes=0), plan.units[1:], 0.5, lambda done, total: told.append((done, total)))
-    assert told == [(1, 1)]
+    reported: list[tuple[int, int | None]] = []
+    found = estimate(plan, Machine(processes=0), plan.units[1:], 0.5, lambda done, total: reported.append((done, total)))
+    assert reported == [(1, 1)]
     speed = found.speeds["steady", "locality"]
     assert speed.images >= 1
     assert 39 < speed.work.gradients < 39 + 110

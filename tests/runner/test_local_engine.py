@@ -188,8 +188,8 @@ def started(suite: Path, out: Path, processes: int) -> subprocess.Popen[bytes]:
     """A run of the command in a session of its own."""
     words = [sys.executable, "-m", "locality", "bench", str(suite), "--out", str(out), "--processes", str(processes)]
     environment = os.environ | {"PYTHONPATH": str(TESTS)}
-    with (suite.parent / "told.txt").open("ab") as told:
-        return subprocess.Popen(words, env=environment, start_new_session=True, stderr=told, stdout=told)
+    with (suite.parent / "output.txt").open("ab") as output:
+        return subprocess.Popen(words, env=environment, start_new_session=True, stderr=output, stdout=output)
 
 
 @pytest.fixture
@@ -206,7 +206,7 @@ def runs() -> Iterator[list[subprocess.Popen[bytes]]]:
 def until(condition: Callable[[], bool], run: subprocess.Popen[bytes], suite: Path) -> None:
     limit = time.monotonic() + PATIENCE
     while not condition():
-        assert run.poll() is None, f"the run ended by itself: {(suite.parent / 'told.txt').read_text()}"
+        assert run.poll() is None, f"the run ended by itself: {(suite.parent / 'output.txt').read_text()}"
         assert time.monotonic() < limit, "nothing happens"
         time.sleep(0.02)
 

@@ -28,8 +28,8 @@ def of_others(gallery: Path) -> list[str]:
     about = gallery.parent / "results.json"
     if not about.is_file():
         return ["unknown"]
-    told = json.loads(about.read_text(encoding="utf-8"))["provenance"].get("data") or {"": {"name": "unknown"}}
-    return [data["name"] for data in told.values() if data["name"].partition(":")[0] not in OURS]
+    sources = json.loads(about.read_text(encoding="utf-8"))["provenance"].get("data") or {"": {"name": "unknown"}}
+    return [data["name"] for data in sources.values() if data["name"].partition(":")[0] not in OURS]
 
 
 def test_no_photographs_of_others_are_committed() -> None:
@@ -57,10 +57,10 @@ def test_git_leaves_them_alone() -> None:
 def test_a_gallery_is_known_by_the_data_of_its_suite(data: str | None, found: list[str], tmp_path: Path) -> None:
     tables = write_results(small_results(), tmp_path / "one") / "tables"
     about = tables / "results.json"
-    told = json.loads(about.read_text(encoding="utf-8"))
+    description = json.loads(about.read_text(encoding="utf-8"))
     if data is not None:
-        told["provenance"]["data"] = {"a model": {"name": data, "sha256": ""}}
-    about.write_text(json.dumps(told), encoding="utf-8")
+        description["provenance"]["data"] = {"a model": {"name": data, "sha256": ""}}
+    about.write_text(json.dumps(description), encoding="utf-8")
     assert of_others(tables / "gallery.parquet") == found
     about.unlink()
     assert of_others(tables / "gallery.parquet") == ["unknown"]

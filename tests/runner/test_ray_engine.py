@@ -61,7 +61,7 @@ def test_what_would_wait_for_ever_is_refused(asked: dict[str, float], message: s
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:{}", "ray://127.0.0.1:{}", "[::1]:{}", "127.0.0.1:99999"])
-def test_an_address_where_nothing_answers_is_told_at_once(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_where_nothing_answers_is_refused_at_once(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]  # bound, but nobody listens

@@ -245,6 +245,16 @@ def test_a_run_resumes_where_another_stopped(tmp_path: Path) -> None:
     assert contents(tmp_path / "whole") == contents(tmp_path / "cut")
 
 
+def test_tables_of_an_earlier_suite_in_the_folder_are_removed(tmp_path: Path) -> None:
+    suite = Suite("short", EVERYTHING.models[:1], EVERYTHING.data, ("SM",), block=2)
+    gallery = {"gallery": EVERYTHING.requested("gallery")}
+    run_suite(replace(suite, measurements=gallery), tmp_path, HERE)
+    assert "gallery" in read_results(tmp_path / "tables")
+    run_suite(suite, tmp_path, HERE)
+    assert "gallery" not in read_results(tmp_path / "tables")
+    assert "gallery" not in read_results(tmp_path)
+
+
 def test_plans_are_readable(tmp_path: Path, plan: Plan) -> None:
     store = Store(tmp_path)
     with store.opened():
