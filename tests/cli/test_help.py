@@ -33,6 +33,12 @@ CHOICES = [
     ("robust", "norm", "l2|linf"),
     ("robust", "attack", "paper|standard|pgd20|cw20"),
     ("certify", "by", "smoothing"),
+    ("table", "format", "text|csv|markdown|latex"),
+    ("figures", "width", "page|column"),
+    ("figures", "score", "f1|precision|recall|lift"),
+    ("data check", "split", "eval|train"),
+    ("data build", "split", "eval|train"),
+    ("data show", "split", "eval|train"),
 ]
 
 
@@ -55,7 +61,7 @@ def test_every_command_has_help(command: str) -> None:
 
 @pytest.mark.parametrize(("command", "option", "choices"), CHOICES)
 def test_help_lists_the_choices_of_an_option(command: str, option: str, choices: str) -> None:
-    assert f"--{option} <{choices}>" in help_of(command)
+    assert f"--{option} <{choices}>" in help_of(*command.split())
 
 
 def test_the_choices_are_the_tables() -> None:

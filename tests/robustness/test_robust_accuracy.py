@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from locality import load_dataset
 from locality.robustness import attack_batches
-from locality.robustness.autoattack import run_attack
+from locality.robustness.autoattack import ZERO_GRADIENTS, run_attack
 from locality.robustness.robust_accuracy import RobustAccuracy, robust_accuracy
 from locality.statistics import wilson_interval
 from locality.types import ABSTAINED, Batch, Threat
@@ -309,6 +309,21 @@ def test_caveats_are_stored_with_the_result_and_repeated(case: Case, tmp_path: P
         result = robust_accuracy(soft, case.images, case.labels, epsilon=1e-3, attack="pgd20")
     assert len(caught) == 1
     assert result.warnings == ("the model returns probabilities, not logits: gradients vanish behind a softmax, remove it",)
+
+
+def test_caveats_of_an_attack_are_warnings_once_also_from_the_store(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def doubtful(calls: Any, name: str, images: Tensor, *_: Any, on_caveat: Any, **__: Any) -> Tensor:
+        on_caveat(ZERO_GRADIENTS)
+        return images
+
+    monkeypatch.setattr(attack_batches, "run_attack", doubtful)
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="the gradient is exactly zero at some points") as caught:
+            result = robust_accuracy(case.model, case.images, case.labels, epsilon=1e-3, batch_size=4, store=tmp_path)
+        assert len(caught) == 1
+        assert result.warnings == (ZERO_GRADIENTS.text,)
 
 
 def test_with_two_classes_a_warning_says_what_runs() -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from locality.scores import SCORES, map_features, score_maps
-from locality.scores.locality import locality_curve, map_scores
+from locality.scores.locality import F1, locality_curve, map_scores
 from locality.scores.map_features import Features, Score
 from locality.scores.peer_scores import IouAtQuantile, PointingGame, TopKIntersection
 from locality.scores.ranking import Ranking, ranking
@@ -55,6 +55,14 @@ def test_locality_is_in_the_table(rho: float) -> None:
     for name, values in score_maps(maps, masks, scores).items():
         assert torch.equal(values, getattr(expected, name)), name
     assert torch.equal(score_maps(maps, masks, ["curve_area"])["curve_area"], locality_curve(maps, masks).area)
+
+
+def test_thresholds_are_not_mixed_up() -> None:
+    maps, masks = random_case()
+    both = score_maps(maps, masks, {"low": F1(), "high": F1(0.3)})
+    assert torch.equal(both["low"], map_scores(maps, masks).f1)
+    assert torch.equal(both["high"], map_scores(maps, masks, 0.3).f1)
+    assert not torch.equal(both["low"], both["high"])
 
 
 def test_the_sort_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
