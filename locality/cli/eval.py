@@ -11,7 +11,6 @@ import typer
 from locality.cli import options
 from locality.cli.printing import print_table, say, with_interval
 from locality.cli.warnings_as_lines import warnings_as_lines
-from locality.results.schema import SCORES
 
 if TYPE_CHECKING:
     from locality.runner.summary import ModelSummary
@@ -29,6 +28,7 @@ def evaluate(
     batch_size: options.BatchSize = None,
     seed: options.Seed = 0,
     channels: options.Channels = "all",
+    scores: options.Scores = "",
     arch: options.Arch = None,
     num_classes: options.NumClasses = None,
     download: options.Download = False,
@@ -40,11 +40,14 @@ def evaluate(
     with warnings_as_lines():
         from locality.runner.evaluate import evaluate_with
         from locality.runner.explain import Settings
+        from locality.scores import check_scores
 
         settings = Settings(tuple(options.method_names(methods)), search, target, channels, seed=seed)
+        more_scores = options.method_names(scores)
+        check_scores(more_scores)
         network = options.loaded_model(model, arch, num_classes, device, download)
         images = options.loaded_data(data, network.spec, limit, seed, boxes)
-        evaluation = evaluate_with(settings, network, images, batch_size, name=model)
+        evaluation = evaluate_with(settings, network, images, batch_size, name=model, scores=more_scores)
     if out is not None:
         evaluation.write(out)
     if as_json:
@@ -60,11 +63,12 @@ def evaluate(
 
 def _print(summary: ModelSummary) -> None:
     methods = summary.methods | {f"model-free: {name}": scores for name, scores in summary.model_free.items()}
+    names = list(next(iter(methods.values())))
     rows = [
-        (name, *(with_interval(scores[score]) for score in SCORES), str(scores["f1"].undefined))
+        (name, *(with_interval(scores[score]) for score in names), str(scores["f1"].undefined))
         for name, scores in methods.items()
     ]
-    print_table(["method", *SCORES, "undefined"], rows, leave_out=["undefined", "precision", "recall"])
+    print_table(["method", *names, "undefined"], rows, leave_out=["undefined", "precision", "recall"])
     accuracy = f"accuracy {with_interval(summary.accuracy)}"
     if not summary.accuracy.used:
         accuracy = "accuracy undefined: the model does not know the classes"

@@ -40,6 +40,14 @@ Target = Annotated[TargetName, typer.Option(help="The class that is attributed."
 Channels = Annotated[
     ChannelsName, typer.Option(help="all: every channel of a pixel is a feature; sum: channels are added first.")
 ]
+Scores = Annotated[
+    str,
+    typer.Option(
+        help="Further scores, separated by commas: curve_area, pointing_game, energy_pointing_game, "
+        "attribution_localisation, relevance_mass_accuracy, relevance_rank_accuracy, top_k_intersection, roc_auc, "
+        "iou_at_quantile."
+    ),
+]
 NormName = Annotated[Norm, typer.Option(help="Norm of the perturbation.")]
 Device = Annotated[str | None, typer.Option(help="Device: cpu (default), cuda, cuda:1, mps.")]
 BatchSize = Annotated[int | None, typer.Option(help="Images per batch; does not change the results.")]

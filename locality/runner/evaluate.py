@@ -20,10 +20,11 @@ from locality.errors import ArgumentError
 from locality.files import write_atomically
 from locality.progress import Progress, no_progress
 from locality.progress import progress as progress_bar
-from locality.results.schema import ROWS
+from locality.results.schema import SCORES
 from locality.runner.explain import METHODS, Settings, explain, rows_of
 from locality.runner.provenance import provenance
 from locality.runner.summary import ModelSummary, model_free_rows, model_summary
+from locality.scores import check_scores
 from locality.types import Batch, Channels, ModelSpec, TargetName
 
 MAX_BATCH_IMAGES = 64
@@ -34,7 +35,7 @@ MAX_BATCH_PIXELS = 32 * 224 * 224
 class Evaluation:
     """What `evaluate` measured.
 
-    `rows` has one row per image × method, with the columns of `results.schema.ROWS`:
+    `rows` has one row per image × method, with the columns of `results.schema.ROWS` and those of further scores:
 
     - `label`, `prediction`, `target` and `crossed_to` index the model's classes; −1 is none.
     - `correct` is <NA> where the model does not know the label. An abstention has `abstained` True, prediction −1 and
@@ -81,10 +82,12 @@ def evaluate(
     batch_size: int | None = None,
     device: str | torch.device | None = None,
     progress: bool | Progress = True,
+    scores: Sequence[str] = (),
 ) -> Evaluation:
     """Measure how much of each map lies in the box, against chance, and how far the decision boundary is.
 
-    Images are fitted to `model.spec` where needed. Each is decoded once, and the model is opened once per batch.
+    Images are fitted to `model.spec` where needed. Each is decoded once, and the model is opened once per batch. `scores`
+    are names in `locality.scores.SCORES` to measure besides precision, recall, F1 and lift.
 
     >>> from locality.data.dataset import load_dataset
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 64 * 64, 10))
@@ -93,7 +96,7 @@ def evaluate(
     (2, ['SM', 'SM'], 2)
     """
     settings = Settings(tuple(methods), search, target, channels, rho, seed)
-    return evaluate_with(settings, model, data, batch_size, device, progress)
+    return evaluate_with(settings, model, data, batch_size, device, progress, scores=scores)
 
 
 def evaluate_with(
@@ -104,8 +107,11 @@ def evaluate_with(
     device: str | torch.device | None = None,
     progress: bool | Progress = True,
     name: str | None = None,
+    scores: Sequence[str] = (),
 ) -> Evaluation:
     """`evaluate` with settings that are checked already; `name` is that of the result, the model's own by default."""
+    check_scores(scores)
+    more_scores = [score for score in dict.fromkeys(scores) if score not in SCORES]
     if batch_size is not None and batch_size < 1:
         raise ArgumentError("batch_size", "at least 1", batch_size)
     data = fitted(model, data)
@@ -117,17 +123,17 @@ def evaluate_with(
     with _reporting(progress, own_name) as report:
         done = 0
         for batch in batches(data, batch_size):
-            rows.append(rows_of(explain(on_device, batch, settings), settings, own_name))
-            model_free.append(model_free_rows(batch, settings))
+            rows.append(rows_of(explain(on_device, batch, settings), settings, own_name, more_scores))
+            model_free.append(model_free_rows(batch, settings, more_scores))
             pixels |= {done + row: batch.images[row] for row in range(len(batch)) if done + row in hashed}
             done += len(batch)
             report(done, len(data))
     return Evaluation(
         name or own_name,
         data.name,
-        pd.concat(rows, ignore_index=True)[list(ROWS)],
+        pd.concat(rows, ignore_index=True),
         pd.concat(model_free, ignore_index=True),
-        provenance(model, data, asdict(settings), data.fingerprint(pixels)),
+        provenance(model, data, asdict(settings) | {"scores": more_scores}, data.fingerprint(pixels)),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -17,7 +18,10 @@ from locality.model_calls import Calls, model_device, open_model
 from locality.model_calls.checks import UNIT
 from locality.model_calls.decisions import correct, decisions
 from locality.results.schema import ROWS, SCORES
-from locality.scores.locality import map_scores
+from locality.scores import SCORES as SCORE_TABLE
+from locality.scores import score_maps
+from locality.scores.locality import F1, Lift, Precision, Recall
+from locality.scores.map_features import Score
 from locality.types import ABSTAINED, Batch, Boundary, Channels, PathMaps, TargetName
 
 METHODS = ("SM", "IG", "BIG")
@@ -99,8 +103,10 @@ def explain(model: nn.Module, batch: Batch, settings: Settings, calls: Calls | N
     return Explanations(batch, predictions, attributed, targets, boundary, maps, paths)
 
 
-def rows_of(explanations: Explanations, settings: Settings, model_name: str) -> pd.DataFrame:
-    """The rows of one batch, image by image, methods in the order of the settings."""
+def rows_of(
+    explanations: Explanations, settings: Settings, model_name: str, more_scores: Sequence[str] = ()
+) -> pd.DataFrame:
+    """The rows of one batch, image by image, methods in the order of the settings; `more_scores` are further columns."""
     batch, predictions = explanations.batch, explanations.predictions
     abstained = (predictions == ABSTAINED).cpu()
     right = pd.array(correct(predictions, batch.accepted).tolist(), dtype="boolean")
@@ -129,13 +135,20 @@ def rows_of(explanations: Explanations, settings: Settings, model_name: str) -> 
     }
     tables = []
     for name in settings.methods:
-        scores: dict[str, object] = dict.fromkeys(SCORES, float("nan"))
+        scores: dict[str, object] = dict.fromkeys([*SCORES, *more_scores], float("nan"))
         if name in explanations.maps:
             maps = explanations.maps[name]
-            values = map_scores(maps, explanations.attributed.masks.to(maps.device), settings.rho, settings.channels)
-            scores = {score: spread(getattr(values, score), float("nan")) for score in SCORES}
+            values = scored(maps, explanations.attributed.masks.to(maps.device), settings, more_scores)
+            scores = {score: spread(numbers, float("nan")) for score, numbers in values.items()}
         tables.append(pd.DataFrame({**common, "method": name, **scores}))
-    return pd.concat(tables).loc[range(len(batch))].reset_index(drop=True)[list(ROWS)]
+    return pd.concat(tables).loc[range(len(batch))].reset_index(drop=True)[[*ROWS, *more_scores]]
+
+
+def scored(maps: Tensor, masks: Tensor, settings: Settings, more_scores: Sequence[str] = ()) -> dict[str, Tensor]:
+    """Precision, recall, F1 and lift at the settings' threshold, and further scores of the table by name."""
+    rho = settings.rho
+    scores: dict[str, Score] = {"precision": Precision(rho), "recall": Recall(rho), "f1": F1(rho), "lift": Lift(rho)}
+    return score_maps(maps, masks, scores | {name: SCORE_TABLE[name]() for name in more_scores}, settings.channels)
 
 
 def rows_of_batch(batch: Batch, chosen: Tensor) -> Batch:

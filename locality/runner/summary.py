@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from locality.results.schema import SCORES
+from locality.results.schema import ROWS, SCORES
 from locality.statistics import Summary, summary
 
 if TYPE_CHECKING:
@@ -68,23 +68,24 @@ def model_summary(rows: pd.DataFrame, model_free: pd.DataFrame | None = None, se
 
 
 def score_summaries(rows: pd.DataFrame, seed: int = 0) -> Scores:
-    """The summary of each score by method."""
+    """The summary of each score by method; columns that `ROWS` does not have are further scores."""
+    scores = [*SCORES, *(column for column in rows.columns if column not in ROWS)]
     return {
-        str(name): {score: summary(group[score].to_numpy(), seed=seed) for score in SCORES}
+        str(name): {score: summary(group[score].to_numpy(), seed=seed) for score in scores}
         for name, group in rows.groupby("method", sort=False)
     }
 
 
-def model_free_rows(batch: Batch, settings: Settings) -> pd.DataFrame:
+def model_free_rows(batch: Batch, settings: Settings, more_scores: Sequence[str] = ()) -> pd.DataFrame:
     """Scores of maps that know neither the model nor the image: one row per image × map."""
-    from locality.scores.locality import map_scores  # here, because summaries alone do not need torch
-    from locality.scores.model_free_maps import BLIND_MAPS
+    from locality.runner.explain import scored  # here, because summaries alone do not need torch
+    from locality.scores.model_free_maps import MODEL_FREE_MAPS
 
     make: Callable[..., Any]
     tables = []
-    for name, make in BLIND_MAPS.items():
-        scores = map_scores(make(batch.images, settings.seed), batch.masks, settings.rho, settings.channels)
-        values = {score: getattr(scores, score).tolist() for score in SCORES}
+    for name, make in MODEL_FREE_MAPS.items():
+        scores = scored(make(batch.images, settings.seed), batch.masks, settings, more_scores)
+        values = {score: numbers.tolist() for score, numbers in scores.items()}
         tables.append(pd.DataFrame({"image_id": batch.ids, "method": name, **values}))
     return pd.concat(tables, ignore_index=True)
 

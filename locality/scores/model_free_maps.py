@@ -51,7 +51,7 @@ def centred_gaussian_maps(images: Tensor, seed: int = 0) -> Tensor:
 
 
 # Rows for tables by name: images and a seed ↦ maps of their shape.
-BLIND_MAPS: dict[str, Callable[[Tensor, int], Tensor]] = {
+MODEL_FREE_MAPS: dict[str, Callable[[Tensor, int], Tensor]] = {
     "uniform": uniform_maps,
     "random": random_maps,
     "centred Gaussian": centred_gaussian_maps,

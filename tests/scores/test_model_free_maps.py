@@ -10,7 +10,7 @@ from scipy.special import erf
 
 from locality import load_dataset
 from locality.scores.locality import locality_scores, map_scores
-from locality.scores.model_free_maps import BLIND_MAPS, centred_gaussian_maps, random_maps, uniform_maps, uniform_scores
+from locality.scores.model_free_maps import MODEL_FREE_MAPS, centred_gaussian_maps, random_maps, uniform_maps, uniform_scores
 
 
 def test_the_closed_form_of_the_uniform_map() -> None:
@@ -69,8 +69,8 @@ def test_the_centred_gaussian_has_a_quarter_of_the_side_as_its_width(height: int
 
 def test_the_table() -> None:
     images = torch.rand(2, 3, 8, 8)
-    assert list(BLIND_MAPS) == ["uniform", "random", "centred Gaussian"]
-    for make in BLIND_MAPS.values():
+    assert list(MODEL_FREE_MAPS) == ["uniform", "random", "centred Gaussian"]
+    for make in MODEL_FREE_MAPS.values():
         maps = make(images, 0)
         assert maps.shape == images.shape
         assert maps.dtype == torch.float32

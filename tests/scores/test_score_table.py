@@ -1,13 +1,19 @@
 """The table of scores: all at once as one by one, one file and one line for a new one, and the documentation."""
 
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from typer.testing import CliRunner
 
+from locality import load_dataset, load_model
+from locality.attribution import saliency_map
+from locality.cli import app
 from locality.scores import SCORES, map_features, score_maps
 from locality.scores.locality import F1, locality_curve, map_scores
 from locality.scores.map_features import Features, Score
@@ -92,6 +98,41 @@ def test_a_line_in_the_table_is_all_that_a_score_needs(monkeypatch: pytest.Monke
     maps, masks = random_case()
     expected = TopKIntersection(10)(maps, masks)
     assert torch.allclose(score_maps(maps, masks, ["brightest"])["brightest"][[0, 1, 3, 4]], expected[[0, 1, 3, 4]])
+
+
+def evaluated(*words: str) -> dict[str, Any]:
+    words = ("eval", "--model", "shapes_cnn", "--limit", "4", "--methods", "SM", "--json", *words)
+    result = CliRunner().invoke(app, list(words))
+    assert result.exit_code == 0, result.output
+    summary: dict[str, Any] = json.loads(result.stdout)
+    return summary
+
+
+def test_eval_measures_further_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SCORES, "brightest", Brightest)
+    plain = evaluated()
+    summary = evaluated("--scores", "roc_auc,brightest,f1")
+    names = ["precision", "recall", "f1", "lift", "roc_auc", "brightest"]
+    assert list(summary["methods"]["SM"]) == list(summary["model_free"]["uniform"]) == names
+    assert {name: summary["methods"]["SM"][name] for name in plain["methods"]["SM"]} == plain["methods"]["SM"]
+    model = load_model("shapes_cnn")
+    batch = load_dataset("shapes", limit=4, spec=model.spec).batch(range(4))
+    maps = saliency_map(model, batch.images)
+    for name, values in score_maps(maps, batch.masks, ["roc_auc", "brightest"]).items():
+        assert summary["methods"]["SM"][name]["mean"] == pytest.approx(float(values.mean()), rel=1e-3)
+    assert summary["model_free"]["uniform"]["roc_auc"]["mean"] == 0.5
+
+
+def test_eval_names_the_scores_and_prints_them() -> None:
+    runner = CliRunner()
+    shown = runner.invoke(app, ["eval", "--help"], env={"COLUMNS": "200"}).stdout
+    text = re.sub(r"[\s│]+", "", shown)
+    for name in list(SCORES)[4:]:
+        assert name in text
+    words = ["eval", "--model", "shapes_cnn", "--limit", "2", "--methods", "SM", "--scores", "pointing_game"]
+    assert "pointing_game" in runner.invoke(app, words).stdout
+    wrong = runner.invoke(app, [*words[:-1], "pointing"])
+    assert "did you mean 'pointing_game'?" in str(wrong.exception)
 
 
 def test_an_unknown_score_is_named() -> None:
