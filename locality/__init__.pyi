@@ -11,6 +11,8 @@ from .attribution import SmoothGrad as SmoothGrad
 from .attribution import attribute_all as attribute_all
 from .boundary import SEARCHES as SEARCHES
 from .boundary import find_boundary as find_boundary
+from .certified import CERTIFICATES as CERTIFICATES
+from .certified.certified_accuracy import certified_accuracy as certified_accuracy
 from .data.boxes import box_mask as box_mask
 from .data.boxes import box_share as box_share
 from .data.dataset import ImageDataset as ImageDataset
@@ -27,6 +29,8 @@ from .errors import ModelError as ModelError
 from .report.explanation import explain_image as explain_image
 from .robustness.robust_accuracy import robust_accuracy as robust_accuracy
 from .runner.evaluate import evaluate as evaluate
+from .scores import SCORES as SCORES
+from .scores import score_maps as score_maps
 from .scores.faithfulness import faithfulness as faithfulness
 from .scores.layer_randomisation import sanity_check as sanity_check
 from .scores.locality import lift as lift
