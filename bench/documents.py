@@ -1,4 +1,4 @@
-"""Write the tables of README.md and docs/ from bench/results and the cards of the shipped models.
+"""Write the tables of docs/ from bench/results and the cards of the shipped models.
 
     python bench/documents.py
 
@@ -192,13 +192,13 @@ def said(name: str) -> Callable[[], str]:
 
 
 DOCUMENTS: dict[str, dict[str, Callable[[], str]]] = {
-    "README.md": {
+    "docs/speed.md": {
         "boundary": boundary_table,
         "held_out": held_out_table,
         "attribution": attribution_table,
         "runner": runner_table,
-        "models": models_table,
     },
+    "docs/models.md": {"models": models_table},
     "docs/reproduction.md": {
         "said": said("tiny"),
         "overview": reported("overview", "tiny"),

@@ -1,6 +1,7 @@
 """No number of a document's tables is older than its result."""
 
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -18,7 +19,7 @@ def writer() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/reproduction.md", "docs/scaling.md"])
+@pytest.mark.parametrize("name", ["docs/speed.md", "docs/models.md", "docs/reproduction.md", "docs/scaling.md"])
 def test_tables_are_as_the_results_have_them(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
     assert writer().updated(name) == text, "run python bench/documents.py"
@@ -26,7 +27,7 @@ def test_tables_are_as_the_results_have_them(name: str) -> None:
 
 def test_old_numbers_are_replaced_and_places_must_be_there() -> None:
     documents = writer()
-    text, tables = (ROOT / "README.md").read_text(encoding="utf-8"), documents.DOCUMENTS["README.md"]
+    text, tables = (ROOT / "docs/models.md").read_text(encoding="utf-8"), documents.DOCUMENTS["docs/models.md"]
     changed = text.replace("`shapes_cnn`", "`shapes_cmm`")
     assert documents.written(changed, tables) != changed
     with pytest.raises(ValueError, match="must mark the table models"):
@@ -40,5 +41,22 @@ def test_links_lead_up_from_a_folder() -> None:
 
 
 def test_no_placeholder_is_left_in_the_documents() -> None:
-    for path in (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))):
+    for path in (ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))):
         assert "@@" not in path.read_text(encoding="utf-8"), path.name
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
+
+
+def test_the_python_example_of_the_readme_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    code, output = text.split("```python\n")[1].split("```")[0], text.split("```text\n")[1].split("```")[0]
+    exec(compile(code, "README.md", "exec"), {})
+    assert capsys.readouterr().out == output
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))):
+        for target in re.findall(r"\]\((?!http|#)([^)#]+)", path.read_text(encoding="utf-8")):
+            assert (path.parent / target).exists(), f"{path.name} links to {target}"
