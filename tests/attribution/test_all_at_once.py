@@ -19,7 +19,7 @@ from locality.attribution import (
     saliency_map,
     smooth_gradient,
 )
-from locality.boundary import find_boundary
+from locality.boundary import SearchContext, find_boundary
 from locality.model_calls import _runner, open_model
 from locality.types import Boundary, PathMaps
 
@@ -64,10 +64,17 @@ def test_together_refuses_what_it_would_ignore(
 
 
 def test_together_takes_the_options_of_its_search(network: nn.Module, images: Tensor) -> None:
-    attribute_all(network, images[:2], ["IG", "BIG"], steps=4, norm="linf")
-    attribute_all(network, images[:2], ["SM"], search="foolbox:DDNAttack", stepsize=4)  # for when a boundary is wanted
-    own = {"search": lambda context, *, patience: 1 - context.images, "patience": 3}
-    attribute_all(network, images[:2], ["BIG"], on_missing="last", **own)  # type: ignore[arg-type]
+    assert set(attribute_all(network, images[:2], ["IG", "BIG"], steps=4, norm="linf")) == {"IG", "BIG"}
+    # Options of a search are accepted even where no method needs a boundary.
+    assert set(attribute_all(network, images[:2], ["SM"], search="foolbox:DDNAttack", stepsize=4)) == {"SM"}
+    patience_given = []
+
+    def own(context: SearchContext, *, patience: int) -> Tensor:
+        patience_given.append(patience)
+        return 1 - context.images
+
+    attribute_all(network, images[:2], ["BIG"], on_missing="last", search=own, patience=3)
+    assert patience_given == [3]
 
 
 def test_together_gives_the_same_numbers_with_fewer_gradients(network: nn.Module, images: Tensor, make_edge: Edge) -> None:

@@ -48,8 +48,10 @@ def test_what_the_user_chose_stays(library: Library, monkeypatch: pytest.MonkeyP
 
 def test_other_systems_go_without(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(malloc, "_glibc", lambda: None)
-    with memory_kept():
-        pass
+    images = torch.rand(1, 3, 4, 4)
+    with memory_kept(), open_model(nn.Flatten(), images) as calls:
+        assert calls.logits(images).shape == (1, 48)
+    assert malloc._users == 0  # nothing was changed, so nothing is to be changed back
 
 
 def test_memory_is_kept_while_a_model_is_called(library: Library) -> None:

@@ -248,7 +248,7 @@ def test_what_is_at_the_edge_is_good(tmp_path: Path) -> None:
         AT.replace('"4/255"', "1"),
         '[loss]\nname = "standard"\nlabel_smoothing = 0\n[augmentation]\nshift = 0\ncolour = 0',
     ):
-        read_recipe(recipe_file(tmp_path, GOOD + text))
+        assert read_recipe(recipe_file(tmp_path, GOOD + text)).name
 
 
 def test_a_shift_beyond_the_image() -> None:

@@ -128,4 +128,4 @@ def test_shipped_models_are_read_from_their_cards(tmp_path: Path, monkeypatch: p
 def test_the_catalog_does_not_import_torch() -> None:
     code = "import sys, locality.zoo.weight_files, locality.zoo.catalog as c; "
     code += "c.model_cards(); assert not {'torch', 'numpy'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

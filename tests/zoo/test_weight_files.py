@@ -214,4 +214,4 @@ def test_a_cache_that_cannot_be_written_to_still_loads(toy: ModelCard, server: S
     path.parent.mkdir(parents=True)
     path.write_bytes(server.answers[0].body)
     path.with_name("toy.pth.sha256").mkdir()  # writing the note fails, for root, too
-    load_model("toy")
+    assert load_model("toy").spec.name == "toy"
