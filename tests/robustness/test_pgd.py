@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from known_models import linear_model, small_network
+from known_models import linear_layer, linear_model, small_network
 from torch import Tensor
 
 from locality.model_calls import open_model
@@ -36,7 +36,7 @@ def test_l2_breaks_what_is_nearer_than_epsilon(loss: Loss) -> None:
 @pytest.mark.parametrize("loss", ["ce", "margin"])
 def test_linf_breaks_what_the_closed_form_says(loss: Loss) -> None:
     model, images, labels, _ = linear_model([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
-    weights = model[1].weight.detach()  # type: ignore[index]
+    weights = linear_layer(model).weight.detach()
     reach = (weights[labels] - weights[(labels + 1) % 4]).abs().sum(1)
     limits = margin(model(images), labels).detach() / reach
     epsilon = float(limits.sort().values[2:4].mean())
@@ -48,7 +48,7 @@ def test_linf_breaks_what_the_closed_form_says(loss: Loss) -> None:
 def test_the_best_point_of_two_classes_is_a_corner() -> None:
     model, images, labels, _ = linear_model([0.5, 0.6], classes=2)
     points = pgd(model, images, labels, epsilon=0.01, steps=8)
-    weights = model[1].weight.detach()  # type: ignore[index]
+    weights = linear_layer(model).weight.detach()
     corner = images - 0.01 * (weights[labels] - weights[1 - labels]).sign().view_as(images)
     assert torch.allclose(points, corner, atol=1e-7)
 
