@@ -1,4 +1,4 @@
-"""Write the tables of docs/ from bench/results and the cards of the shipped models.
+"""Write the tables of docs/ and CONTRIBUTING.md from bench/results and the cards of the shipped models.
 
     python bench/documents.py
 
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -191,6 +193,12 @@ def said(name: str) -> Callable[[], str]:
     return lambda: "\n".join(f"- {sentence}" for sentence in sentences(suite(name)))
 
 
+def walk() -> str:
+    """The files that `locality eval` passes; in a process of its own, where nothing is imported yet."""
+    command = [sys.executable, str(ROOT / "bench/walk.py"), "eval", "--model", "shapes_cnn", "--limit", "8"]
+    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout.strip()
+
+
 DOCUMENTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/speed.md": {
         "boundary": boundary_table,
@@ -209,6 +217,7 @@ DOCUMENTS: dict[str, dict[str, Callable[[], str]]] = {
         "faithfulness": faithfulness_of("tiny", ("tiny_resnet", "tiny_resnet_robust")),
     },
     "docs/scaling.md": {"predicted": predicted_table},
+    "CONTRIBUTING.md": {"walk": walk},
 }
 
 

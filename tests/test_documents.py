@@ -19,7 +19,9 @@ def writer() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["docs/speed.md", "docs/models.md", "docs/reproduction.md", "docs/scaling.md"])
+@pytest.mark.parametrize(
+    "name", ["docs/speed.md", "docs/models.md", "docs/reproduction.md", "docs/scaling.md", "CONTRIBUTING.md"]
+)
 def test_tables_are_as_the_results_have_them(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
     assert writer().updated(name) == text, "run python bench/documents.py"
@@ -53,7 +55,10 @@ def test_the_python_example_of_the_readme_prints_what_it_says(capsys: pytest.Cap
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     code, output = text.split("```python\n")[1].split("```")[0], text.split("```text\n")[1].split("```")[0]
     exec(compile(code, "README.md", "exec"), {})
-    assert capsys.readouterr().out == output
+    printed, numbers = capsys.readouterr().out, re.compile(r"\d+\.\d+")
+    assert numbers.sub("", printed) == numbers.sub("", output)
+    expected = [float(number) for number in numbers.findall(output)]
+    assert [float(number) for number in numbers.findall(printed)] == pytest.approx(expected, abs=0.02)  # other processors
 
 
 def test_links_between_documents_lead_somewhere() -> None:
