@@ -2,8 +2,8 @@
 
     python bench/walk.py eval --model shapes_cnn --limit 8
 
-What runs while modules are imported (tables, decorators) does not count. One line per file: its path, the first function called
-in it, and the first line of its docstring.
+What runs while modules are imported (tables, decorators) does not count. One line per file: its path, the first function
+called in it, and the first line of its docstring.
 """
 
 from __future__ import annotations

@@ -69,4 +69,4 @@ def test_every_table_of_the_house_has_an_example_that_works() -> None:
         assert bool((find_boundary(model, batch.images, search="white").distance > 0).all())
     assert bool((CERTIFICATES["unbounded"]()(model, batch.images).radius > 0).all())
     results = Results("made up", {"faults": pd.DataFrame({"model": ["a"]})})
-    assert TABLES["sizes"](results).rows[0][0].text == "faults"
+    assert ("faults", "1") in {(name.text, count.text) for name, count in TABLES["sizes"](results).rows}
