@@ -29,7 +29,7 @@ import torch
 from locality.boundary.pgd_cw import EPSILONS
 from locality.data.dataset import load_dataset
 from locality.model_calls.third_party import load_foolbox
-from locality.runner.explain import explain, rows_of
+from locality.runner.explain_batch import explain, rows_of
 from locality.runner.plan import Plan, images_of, make_plan
 from locality.runner.run import Engine, Machine, run_suite
 from locality.runner.store import Store

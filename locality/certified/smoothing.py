@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from locality.errors import ArgumentError
 from locality.progress import Progress, no_progress
 from locality.toml_settings import setting
+from locality.types import ABSTAINED
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,9 +60,56 @@ class Smoothing:
         bounds: Bounds = (0.0, 1.0),
         chunk: int | None = None,
     ) -> Certificate:
-        from locality.certified.votes import certify_by_votes
-
         return certify_by_votes(model, images, self, progress, bounds, chunk)
+
+
+def certify_by_votes(
+    model: Model | Calls, images: Tensor, settings: Smoothing, progress: Progress, bounds: Bounds, chunk: int | None
+) -> Certificate:
+    """What `Smoothing` states about the images; `probability` in the details is p̲."""
+    # Imported here: `locality certify --help` reads the settings above without waiting for torch.
+    import torch
+
+    from locality.certified.certificate import Certificate
+    from locality.certified.votes import count_votes
+    from locality.model_calls import open_model
+    from locality.model_calls.checks import working_copy
+    from locality.model_calls.randomness import image_seeds
+
+    pixels = working_copy(images, bounds)
+    done, total = 0, len(pixels) * (settings.selection_samples + settings.samples)
+
+    def count(passes: int) -> None:
+        nonlocal done
+        done += passes
+        progress(done, total)
+
+    count(0)
+    chosen_classes, lower_bounds = [], []
+    with open_model(model, pixels, chunk, bounds) as calls:
+        for image, number in zip(pixels, image_seeds(pixels, settings.seed), strict=True):
+            generator = torch.Generator().manual_seed(number)
+            selection = count_votes(calls, image[None], settings.sigma, settings.selection_samples, generator, count)
+            chosen = int(selection.argmax())
+            successes = int(count_votes(calls, image[None], settings.sigma, settings.samples, generator, count)[chosen])
+            chosen_classes.append(chosen)
+            lower_bounds.append(clopper_pearson_lower(successes, settings.samples, settings.alpha))
+    probability = torch.tensor(lower_bounds, dtype=torch.float64)
+    prediction = torch.where(probability > 0.5, torch.tensor(chosen_classes), ABSTAINED)
+    radius = settings.sigma * torch.special.ndtri(probability.clamp(min=0.5))
+    failure = torch.full_like(radius, settings.alpha)
+    return Certificate(prediction, radius, failure, norm="l2", details={"probability": probability})
+
+
+def clopper_pearson_lower(successes: int, trials: int, alpha: float) -> float:
+    """The p for which P[`successes` or more of `trials`] = `alpha`; it exceeds the true p with probability α at most.
+
+    >>> round(clopper_pearson_lower(10_000, 10_000, 0.001), 6)  # 0.001^(1/10,000)
+    0.999309
+    """
+    from scipy.stats import beta
+
+    return float(beta.ppf(alpha, successes, trials - successes + 1)) if successes else 0.0
 
 
 def check_noise(sigma: float, **counts: int) -> None:

@@ -1,4 +1,4 @@
-"""Votes of noisy copies of an image, and the certificate that they give (Cohen et al. 2019)."""
+"""Votes of noisy copies of an image: how many of them the model puts into each class."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from locality.certified.certificate import Certificate
 from locality.certified.smoothed_model import draws
-from locality.certified.smoothing import Smoothing, check_noise
+from locality.certified.smoothing import check_noise
 from locality.model_calls import Calls, Model, open_model
 from locality.model_calls.checks import UNIT, Bounds, working_copy
 from locality.model_calls.randomness import image_seeds
-from locality.progress import Progress
-from locality.types import ABSTAINED
 
 
 def votes(
@@ -38,51 +35,11 @@ def votes(
     with open_model(model, pixels, chunk, bounds) as calls:
         generators = [torch.Generator().manual_seed(number) for number in image_seeds(pixels, seed)]
         return torch.stack(
-            [_votes(calls, image[None], sigma, samples, g) for image, g in zip(pixels, generators, strict=True)]
+            [count_votes(calls, image[None], sigma, samples, g) for image, g in zip(pixels, generators, strict=True)]
         )
 
 
-def certify_by_votes(
-    model: Model | Calls, images: Tensor, settings: Smoothing, progress: Progress, bounds: Bounds, chunk: int | None
-) -> Certificate:
-    """What `Smoothing` states about the images; `probability` in the details is p̲."""
-    pixels = working_copy(images, bounds)
-    done, total = 0, len(pixels) * (settings.selection_samples + settings.samples)
-
-    def count(passes: int) -> None:
-        nonlocal done
-        done += passes
-        progress(done, total)
-
-    count(0)
-    chosen_classes, lower_bounds = [], []
-    with open_model(model, pixels, chunk, bounds) as calls:
-        for image, number in zip(pixels, image_seeds(pixels, settings.seed), strict=True):
-            generator = torch.Generator().manual_seed(number)
-            selection = _votes(calls, image[None], settings.sigma, settings.selection_samples, generator, count)
-            chosen = int(selection.argmax())
-            successes = int(_votes(calls, image[None], settings.sigma, settings.samples, generator, count)[chosen])
-            chosen_classes.append(chosen)
-            lower_bounds.append(clopper_pearson_lower(successes, settings.samples, settings.alpha))
-    probability = torch.tensor(lower_bounds, dtype=torch.float64)
-    prediction = torch.where(probability > 0.5, torch.tensor(chosen_classes), ABSTAINED)
-    radius = settings.sigma * torch.special.ndtri(probability.clamp(min=0.5))
-    failure = torch.full_like(radius, settings.alpha)
-    return Certificate(prediction, radius, failure, norm="l2", details={"probability": probability})
-
-
-def clopper_pearson_lower(successes: int, trials: int, alpha: float) -> float:
-    """The p for which P[`successes` or more of `trials`] = `alpha`; it exceeds the true p with probability α at most.
-
-    >>> round(clopper_pearson_lower(10_000, 10_000, 0.001), 6)  # 0.001^(1/10,000)
-    0.999309
-    """
-    from scipy.stats import beta
-
-    return float(beta.ppf(alpha, successes, trials - successes + 1)) if successes else 0.0
-
-
-def _votes(
+def count_votes(
     calls: Calls,
     image: Tensor,
     sigma: float,

@@ -41,7 +41,7 @@ def compare(
         from locality.data.defaults import common_data
         from locality.runner.compare import compare as compare_evaluations
         from locality.runner.evaluate import evaluate_with
-        from locality.runner.explain import Settings
+        from locality.runner.explain_batch import Settings
 
         settings = Settings(tuple(options.method_names(methods)), search, target, seed=seed)
         names = first, second

@@ -39,7 +39,7 @@ def evaluate(
     options.check_folder(out)
     with warnings_as_lines():
         from locality.runner.evaluate import evaluate_with
-        from locality.runner.explain import Settings
+        from locality.runner.explain_batch import Settings
         from locality.scores import check_scores
 
         settings = Settings(tuple(options.method_names(methods)), search, target, channels, seed=seed)

@@ -18,14 +18,12 @@ from torch.utils.data import Dataset
 from locality.data.boxes import boxes_of
 from locality.data.manifest import Manifest
 from locality.data.preprocess import fit, region_mask
-from locality.data.selection import box_shares, even_order
+from locality.data.selection import MAX_BOX_SHARE, even_order, usable_images
 from locality.data.source import FileReader, Source
 from locality.data.sources import open_source
 from locality.errors import ArgumentError, DataError, Fault, unknown_choice
 from locality.types import Batch, ModelSpec, Region, Sample
 
-# Training does not use boxes.
-MAX_BOX_SHARE = {"eval": 0.8, "train": None}
 # Kinds of faults that are not mistakes: such images cannot be scored.
 NOTES = {"no box": "without a box", "no image": "with boxes but no file"}
 
@@ -93,7 +91,7 @@ class ImageDataset(Dataset[Sample]):
         limit: int | None = None,
         seed: int = 0,
         spec: ModelSpec | None = None,
-        max_box_share: float | None = 0.8,
+        max_box_share: float | None = MAX_BOX_SHARE["eval"],
         region: Region = "box",
         skip_bad: bool = False,
     ) -> ImageDataset:
@@ -102,19 +100,13 @@ class ImageDataset(Dataset[Sample]):
             raise ArgumentError("limit", "at least 1", limit)
         if region not in get_args(Region):
             raise unknown_choice("region", region, get_args(Region))
-        if max_box_share is not None and not 0 < max_box_share <= 1:
-            raise ArgumentError("max_box_share", "a share such as 0.8, or None", max_box_share)
         faults = [fault for fault in source.faults if fault.kind not in NOTES]
         if faults and not skip_bad:
             raise DataError.of(faults)
         manifest = source.manifest
         left_out = {sentence: sum(f.kind == kind for f in source.faults) for kind, sentence in NOTES.items()}
-        usable = np.arange(len(manifest))
-        if max_box_share is not None:
-            shares = box_shares(manifest, spec)
-            left_out["with nothing left of their box"] = int((shares <= 0).sum())
-            left_out[f"with a box of {max_box_share:.0%} or more"] = int((shares >= max_box_share).sum())
-            usable = np.flatnonzero((shares > 0) & (shares < max_box_share))
+        usable, filled = usable_images(manifest, spec, max_box_share)
+        left_out |= filled
         images = manifest.images.iloc[usable]
         order = usable[even_order(images["label"].to_numpy(), images["id"].tolist(), seed)]
         if skip_bad and isinstance(source.read, FileReader):

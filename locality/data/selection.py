@@ -11,7 +11,11 @@ from numpy.typing import NDArray
 from locality.data.boxes import Array, nonempty, pixel_corners, union_areas
 from locality.data.manifest import Manifest
 from locality.data.preprocess import fit_view
+from locality.errors import ArgumentError
 from locality.types import ModelSpec
+
+# Boxes that cover this share of the view or more leave no room to miss them; in training that does not matter.
+MAX_BOX_SHARE = {"eval": 0.8, "train": None}
 
 
 def box_shares(manifest: Manifest, spec: ModelSpec | None) -> Array:
@@ -30,6 +34,25 @@ def box_shares(manifest: Manifest, spec: ModelSpec | None) -> Array:
     np.logical_or.at(visible, owner, nonempty(pixel_corners(seen)))
     shares: Array = union_areas(seen, manifest.first) / pixels
     return np.where(visible, shares, 0.0)
+
+
+def usable_images(
+    manifest: Manifest, spec: ModelSpec | None, max_box_share: float | None
+) -> tuple[NDArray[np.int64], dict[str, int]]:
+    """Indices of the images whose boxes cover something, but less than `max_box_share` of the view; and what is left out.
+
+    None uses all images.
+    """
+    if max_box_share is None:
+        return np.arange(len(manifest)), {}
+    if not 0 < max_box_share <= 1:
+        raise ArgumentError("max_box_share", "a share such as 0.8, or None", max_box_share)
+    shares = box_shares(manifest, spec)
+    left_out = {
+        "with nothing left of their box": int((shares <= 0).sum()),
+        f"with a box of {max_box_share:.0%} or more": int((shares >= max_box_share).sum()),
+    }
+    return np.flatnonzero((shares > 0) & (shares < max_box_share)), left_out
 
 
 def even_order(labels: NDArray[np.int64], ids: Sequence[str], seed: int) -> NDArray[np.int64]:

@@ -21,7 +21,7 @@ from locality.files import write_atomically
 from locality.progress import Progress, no_progress
 from locality.progress import progress as progress_bar
 from locality.results.schema import SCORES
-from locality.runner.explain import METHODS, Settings, explain, rows_of
+from locality.runner.explain_batch import METHODS, Settings, explain, rows_of
 from locality.runner.provenance import provenance
 from locality.runner.summary import ModelSummary, model_free_rows, model_summary
 from locality.scores import check_scores

@@ -16,7 +16,7 @@ from locality.errors import Problem
 from locality.model_calls import Calls, model_device, open_model
 from locality.model_calls.decisions import decisions
 from locality.results.schema import Schema
-from locality.runner.explain import Explanations, Settings, explain, rows_of_batch
+from locality.runner.explain_batch import Explanations, Settings, explain, rows_of_batch
 from locality.runner.suite import Suite
 from locality.runner.work import Work
 from locality.types import ABSTAINED, Batch, Sample

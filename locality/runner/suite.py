@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from locality.runner.explain import METHODS, Settings
+from locality.runner.explain_batch import METHODS, Settings
 from locality.types import Channels, Norm, Region, TargetName
 from locality.zoo.load import known_card
 from locality.zoo.model_card import ModelCard

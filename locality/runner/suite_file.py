@@ -15,7 +15,7 @@ from locality.boundary.search import resolve_search
 from locality.data.sources import SOURCES
 from locality.errors import MissingWeightsError, Problem, did_you_mean, unknown_choice
 from locality.files import PACKAGE, PACKAGED, packaged_file
-from locality.runner.explain import AT_BOUNDARY
+from locality.runner.explain_batch import AT_BOUNDARY
 from locality.runner.measurements import MEASUREMENTS
 from locality.runner.suite import DataChoice, ModelChoice, Suite, trained
 from locality.toml_settings import read_toml, settings_from

@@ -14,7 +14,7 @@ from locality.results.schema import ROWS, SCORES
 from locality.statistics import Summary, summary
 
 if TYPE_CHECKING:
-    from locality.runner.explain import Settings
+    from locality.runner.explain_batch import Settings
     from locality.types import Batch
 
 Scores = dict[str, dict[str, Summary]]  # method ↦ score ↦ summary
@@ -78,7 +78,7 @@ def score_summaries(rows: pd.DataFrame, seed: int = 0) -> Scores:
 
 def model_free_rows(batch: Batch, settings: Settings, more_scores: Sequence[str] = ()) -> pd.DataFrame:
     """Scores of maps that know neither the model nor the image: one row per image × map."""
-    from locality.runner.explain import scored  # here, because summaries alone do not need torch
+    from locality.runner.explain_batch import scored  # here, because summaries alone do not need torch
     from locality.scores.model_free_maps import MODEL_FREE_MAPS
 
     make: Callable[..., Any]

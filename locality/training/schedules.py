@@ -1,6 +1,7 @@
 """What changes over a run: functions of where the run stands, so there is nothing to store and nothing to restore.
 
 A schedule is a frozen settings dataclass that maps a `Moment` to a factor; `SCHEDULES` names them for recipes.
+Learning rates are in `step_size.py`.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from scipy.stats import binomtest, norm
 from torch import Tensor
 
 from locality.certified import CERTIFICATES
-from locality.certified.smoothing import Smoothing
-from locality.certified.votes import clopper_pearson_lower, votes
+from locality.certified.smoothing import Smoothing, clopper_pearson_lower
+from locality.certified.votes import votes
 
 
 def test_votes_follow_the_normal_distribution() -> None:

@@ -21,7 +21,7 @@ from locality.data.defaults import default_data
 from locality.model_calls import Model
 from locality.results.schema import ROWS
 from locality.runner.evaluate import evaluate, fitted
-from locality.runner.explain import Settings
+from locality.runner.explain_batch import Settings
 from locality.runner.plan import make_plan
 from locality.runner.unit import measure
 from locality.scores.locality import locality_scores

@@ -5,6 +5,7 @@ from __future__ import annotations
 from locality.report.aggregates import NotMeasuredError
 from locality.report.estimates import estimates, floats
 from locality.report.models import models_of
+from locality.report.tables.best_marks import marked
 from locality.report.tables.table import (
     MODEL_COLUMNS,
     TIED,
@@ -12,7 +13,6 @@ from locality.report.tables.table import (
     Column,
     Table,
     count_cell,
-    marked,
     median_cell,
     model_cells,
     number_cell,

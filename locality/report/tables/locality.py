@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from locality.report.aggregates import NotMeasuredError, aggregate
 from locality.report.estimates import Estimate
+from locality.report.tables.best_marks import marked
 from locality.report.tables.table import (
     BOOTSTRAP,
     MODEL_COLUMNS,
@@ -14,7 +15,6 @@ from locality.report.tables.table import (
     Column,
     Table,
     count_cell,
-    marked,
     model_cells,
     per_data,
     score_cell,

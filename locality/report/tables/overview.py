@@ -3,17 +3,8 @@
 from __future__ import annotations
 
 from locality.report.aggregates import NotMeasuredError, aggregate
-from locality.report.tables.table import (
-    MODEL_COLUMNS,
-    TIED,
-    Column,
-    Table,
-    marked,
-    model_cells,
-    per_data,
-    score_cell,
-    share_cell,
-)
+from locality.report.tables.best_marks import marked
+from locality.report.tables.table import MODEL_COLUMNS, TIED, Column, Table, model_cells, per_data, score_cell, share_cell
 from locality.results.results import Results
 
 ABSTAINED_NOTE = "abstained: share of images on which the model abstained; accuracy is correct / all images."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from locality.report.aggregates import NotMeasuredError, aggregate
+from locality.report.tables.best_marks import marked
 from locality.report.tables.table import (
     MODEL_COLUMNS,
     TIED,
@@ -11,7 +12,6 @@ from locality.report.tables.table import (
     Column,
     Table,
     count_cell,
-    marked,
     model_cells,
     per_data,
     share_cell,

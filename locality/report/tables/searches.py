@@ -9,6 +9,7 @@ import numpy as np
 from locality.report.aggregates import NotMeasuredError
 from locality.report.estimates import boundary_distances, estimates, floats
 from locality.report.models import models_of
+from locality.report.tables.best_marks import marked
 from locality.report.tables.table import (
     BOOTSTRAP,
     MODEL_COLUMNS,
@@ -17,7 +18,6 @@ from locality.report.tables.table import (
     Column,
     Table,
     count_cell,
-    marked,
     model_cells,
     number_cell,
 )

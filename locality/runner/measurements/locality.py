@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 from locality.errors import Problem
 from locality.results.schema import ROWS
-from locality.runner.explain import rows_of
+from locality.runner.explain_batch import rows_of
 from locality.runner.measurement import Block, Measurement, Part, Tables, as_json
 from locality.runner.suite import Suite
 from locality.runner.work import Work, maps_work

@@ -9,8 +9,9 @@ from report.made_up_results import CERTIFIED, MODELS, abstaining, made_up_result
 from report.made_up_results import TABLES as STORED
 
 from locality.report.aggregates import NotMeasuredError
+from locality.report.tables.best_marks import marks
 from locality.report.tables.build import TABLES, tables
-from locality.report.tables.table import Column, Table, count_cell, marks
+from locality.report.tables.table import Column, Table, count_cell
 from locality.results.results import Results
 from locality.results.schema import ROWS
 
