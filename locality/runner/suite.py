@@ -50,7 +50,7 @@ class DataChoice:
 class Suite:
     """Everything that a benchmark measures.
 
-    `measurements` maps a name in MEASUREMENTS to its settings, usually one; `robust` may have one per threat.
+    `measurements` maps a name in MEASUREMENTS to its settings: one, or several for a measurement that is made several times.
     """
 
     name: str
