@@ -234,12 +234,6 @@ def test_half_precision_models(network: nn.Sequential, images: Tensor) -> None:
     assert (rough.distance / exact.distance - 1).abs().median() < 0.3  # bfloat16 has three digits
 
 
-def test_progress_reaches_the_number_of_images(linear: nn.Sequential, images: Tensor) -> None:
-    seen: list[tuple[int, int | None]] = []
-    find_boundary(linear, images, progress=lambda done, total: seen.append((done, total)))
-    assert seen[-1] == (12, 12)
-
-
 def test_points_found_without_gradients_give_a_warning(images: Tensor) -> None:
     def steps(pixels: Tensor) -> Tensor:  # two classes by brightness, in steps: the gradient is 0 everywhere
         bright = (pixels.mean((1, 2, 3)) > 0.6).float() + 0 * pixels.mean((1, 2, 3))
