@@ -26,6 +26,8 @@ from locality.results.schema import CORE, FAULTS, MODELS, Schema
 FORMAT = 2
 PLAN_KEYS = ("suite", "device", "versions", "models", "data", "units")
 
+OPTIONAL = {"abstained"}  # columns that older results may lack: in those nobody abstained
+
 
 @dataclass(frozen=True)
 class FinishedUnit:
@@ -139,6 +141,13 @@ def read_results(folder: str | Path) -> Results:
             raise ValueError(f"`{folder}` holds no results: pass the folder that `locality bench SUITE --out` wrote")
         description = read_json(tables_folder / "results.json", ("name", "provenance"))
         tables = {path.stem: read_parquet(path) for path in sorted(tables_folder.glob("*.parquet"))}
+    for name in CORE.keys() & tables.keys():
+        missing = CORE[name].keys() - {*tables[name].column_names, *OPTIONAL}
+        if missing:
+            raise ValueError(
+                f"`{folder}` was written by another version of locality: its table {name} has no column "
+                f"{', '.join(sorted(missing))}; run the suite into a new folder"
+            )
     frames = {name: frame_of(tables[name]) for name in sorted(tables)}
     return Results(description["name"], frames, description["provenance"])
 

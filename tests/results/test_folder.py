@@ -9,6 +9,7 @@ from report.made_up_results import SCHEMAS, nothing_measured, small_results
 from locality.results.folder import read_results, write_results, write_table
 from locality.results.parquet import arrow_table
 from locality.results.results import Results
+from locality.results.schema import CORE
 
 
 def test_results_come_back_as_they_were(tmp_path: Path) -> None:
@@ -46,3 +47,13 @@ def test_units_of_different_schemas_are_not_merged(tmp_path: Path) -> None:
         write_table(tmp_path, "toy", [one, other])
     assert list(tmp_path.iterdir()) == []
     assert write_table(tmp_path, "toy", [one, one]) == 2
+
+
+def test_results_of_an_earlier_version_are_one_sentence(tmp_path: Path) -> None:
+    results = small_results()
+    models = results.models.rename(columns={"counterpart": "twin"})
+    older = Results(results.name, {**results, "models": models}, results.provenance)
+    schema = {("twin" if column == "counterpart" else column): kind for column, kind in CORE["models"].items()}
+    folder = write_results(older, tmp_path / "older", {**SCHEMAS, "models": schema})
+    with pytest.raises(ValueError, match="another version of locality: its table models has no column counterpart"):
+        read_results(folder)
