@@ -13,7 +13,7 @@ from locality.types import ABSTAINED, Norm
 if TYPE_CHECKING:
     from torch import Tensor
 
-RADII = (0.0, 0.25, 0.5, 0.75, 1.0)  # at which certified accuracy is stated, if nothing else is asked for
+RADII = (0.0, 0.25, 0.5, 0.75, 1.0)  # at which certified accuracy is stated, by default
 NOTHING: Mapping[str, Tensor] = MappingProxyType({})
 
 
@@ -37,6 +37,7 @@ class Certificate:
     failure_probability: Tensor  # N float64
     norm: Norm = "l2"
     details: Mapping[str, Tensor] = field(default_factory=lambda: NOTHING)  # name ↦ N: what else is known about each image
+    facts: Mapping[str, float | str] = field(default_factory=dict)  # about the model: a Lipschitz bound, for example
 
     def __post_init__(self) -> None:
         count = len(self.prediction)
@@ -77,6 +78,7 @@ class Certificate:
             failure_probability=torch.cat([part.failure_probability for part in parts]),
             norm=first.norm,
             details={name: torch.cat([part.details[name] for part in parts]) for name in first.details},
+            facts=first.facts,
         )
 
 

@@ -119,6 +119,7 @@ class CertifiedAccuracy:
             "median_radius": self.median_radius if math.isfinite(self.median_radius) else None,
             "norm": self.certificate.norm,
             "failure_probability": self.failure_probability,
+            "facts": dict(self.certificate.facts),
             "settings": self.settings,
             "provenance": self.provenance,
         }

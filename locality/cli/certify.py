@@ -106,6 +106,8 @@ def _print(result: CertifiedAccuracy, radii: list[str]) -> None:
         say(f"probability that the certificate of an image is false: at most {result.failure_probability:g}")
     else:
         say("the certificates are deterministic proofs")
+    for name, value in result.certificate.facts.items():
+        say(f"{name}: {value if isinstance(value, str) else f'{value:.4g}'}")
     if result.undefined:
         say(f"left out: {result.undefined:,} images of classes that the model does not know")
 

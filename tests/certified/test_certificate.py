@@ -32,7 +32,8 @@ def test_only_right_decisions_hold_and_an_abstention_never_does() -> None:
 
 
 def test_blocks_are_joined() -> None:
-    whole = Certificate.cat([certificate(norm="linf"), certificate(norm="linf")])
+    whole = Certificate.cat([certificate(norm="linf", facts={"K": 2.0}), certificate(norm="linf", facts={"K": 2.0})])
+    assert whole.facts == {"K": 2.0}
     assert whole.prediction.tolist() == [0, 1, -1, 0, 1, -1]
     assert whole.radius.tolist() == [0.5, 0.2, 0.0] * 2
     assert whole.norm == "linf"

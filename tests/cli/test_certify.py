@@ -101,6 +101,7 @@ class Margin:
             torch.zeros_like(radius),
             norm="linf",
             details={"margin": first - second},
+            facts={"slope of the logits": self.slope},
         )
 
 
@@ -117,7 +118,9 @@ def test_a_line_in_the_table_is_all_that_a_certificate_needs(tmp_path: Path) -> 
     assert "certified by margin: slope 200.0, least 0.0, kind plain, strict False" in text
     assert "ℓ∞ 0.25" in text
     assert "the certificates are deterministic proofs" in text
+    assert "slope of the logits: 200" in text
     halved = json.loads(run(*FEW, "--by", "margin", "--slope", "200", "--kind", "half", "--strict", "--json"))
+    assert halved["facts"] == {"slope of the logits": 200}
     assert halved["median_radius"] == pytest.approx(rows["radius"].median() / 4)
 
 

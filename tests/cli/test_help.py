@@ -33,6 +33,7 @@ CHOICES = [
     ("robust", "norm", "l2|linf"),
     ("robust", "attack", "paper|standard|pgd20|cw20"),
     ("certify", "by", "smoothing"),
+    ("bench", "engine", "local|ray"),
     ("table", "format", "text|csv|markdown|latex"),
     ("figures", "width", "page|column"),
     ("figures", "score", "f1|precision|recall|lift"),
