@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import platformdirs
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Folder inside the wheel ↦ folder in a checkout; pyproject.toml copies the latter to the former.
 PACKAGED = {"manifests": "data_manifests", "suites": "bench/suites"}
 PACKAGE = Path(__file__).resolve().parent
 BLOCK = 1 << 20
+FORMULA = re.compile(r"[=+\-@\t\r]")  # the starts of what a spreadsheet would run
 
 
 def write_atomically(path: Path, content: bytes | str | Callable[[Path], object]) -> None:
@@ -50,6 +56,25 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def spreadsheet_text(text: str) -> str:
+    """The text for a CSV file; one that a spreadsheet would run as a formula is prefixed with an apostrophe.
+
+    >>> spreadsheet_text("=1+1"), spreadsheet_text("a.png")
+    ("'=1+1", 'a.png')
+    """
+    return f"'{text}" if FORMULA.match(text) else text
+
+
+def write_csv(path: Path, rows: pd.DataFrame) -> None:
+    """Write rows as CSV atomically; no text in them is a formula to a spreadsheet."""
+    texts = {name: column.map(_guarded) for name, column in rows.items() if column.dtype.kind not in "biuf"}
+    write_atomically(path, lambda unfinished: rows.assign(**texts).to_csv(unfinished, index=False))
+
+
+def _guarded(cell: object) -> object:
+    return spreadsheet_text(cell) if isinstance(cell, str) else cell
 
 
 def cache_folder() -> Path:

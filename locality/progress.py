@@ -13,6 +13,15 @@ OpenProgress = Callable[[str], AbstractContextManager[Progress]]  # the progress
 SECONDS_BETWEEN_LINES = 10.0
 
 
+def printable(text: str) -> str:
+    """The text with control characters replaced: a name may move the cursor or set the title of a terminal.
+
+    >>> printable("a\\x1b[2Jb")
+    'a�[2Jb'
+    """
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+
+
 def no_progress(done: int, total: int | None) -> None:
     """Show nothing: the default of `progress` arguments."""
 
@@ -34,6 +43,7 @@ class Report:
 @contextmanager
 def progress(title: str, unit: str = "images") -> Iterator[Progress]:
     """Show the progress of what is titled `title`; yields the function to report it with."""
+    title = printable(title)
     if sys.stderr.isatty():
         with _bar(title, unit) as report:
             yield report
@@ -70,7 +80,7 @@ def _bar(title: str, unit: str) -> Iterator[Progress]:
         if unit == "bytes"
         else [MofNCompleteColumn(), TextColumn(unit), Pace()]
     )
-    with Bar(TextColumn("{task.description}"), BarColumn(20), *counts, console=Console(stderr=True)) as bar:
+    with Bar(TextColumn("{task.description}", markup=False), BarColumn(20), *counts, console=Console(stderr=True)) as bar:
         task = bar.add_task(title, total=None)
 
         def report(done: int, total: int | None) -> None:

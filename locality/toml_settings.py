@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import stat
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, field, fields, is_dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -13,15 +17,59 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from locality.errors import Problem, did_you_mean
 
 BAD = object()  # in place of a value with a listed problem
+MAX_BYTES = 1 << 20  # of a file of settings or a model card
+MAX_DEPTH = 32
+# What may contain brackets and dots that mean nothing: strings and comments.
+TOML_STRINGS = re.compile(r"""\"{3}(?:[^\\]|\\.)*?\"{3,5}|'{3}.*?'{3,5}|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|#[^\n]*""", re.DOTALL)
+NO_BRACKET = re.compile(r"[^][{}]+")
+KEY_CHARACTERS = re.compile(r"[\w \t-]+")
+JSON_ESCAPES, JSON_STRINGS = re.compile(rb"\\."), re.compile(rb'"[^"]*"')
+NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+NUMBER = re.compile(r"[+-]?[\d_.]{1,40}(?:[eE][+-]?\d{1,3}|/[\d_]{1,40})?")  # "1e10000000" would take minutes as a fraction
 EXPECTED = {"str": "a text", "int": "a whole number", "bool": "true or false", "dict": "a table"}
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file; a ValueError if it is not TOML."""
+    """The tables of a TOML file; a ValueError if it is not TOML, too large or too deep."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        text = read_limited(path).decode("utf-8")
+        bare = TOML_STRINGS.sub("", text)
+        _check_depth(NO_BRACKET.sub("", bare))
+        if "." * MAX_DEPTH in KEY_CHARACTERS.sub("", bare):
+            raise ValueError(f"a key has more than {MAX_DEPTH} parts")
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as problem:
         raise ValueError(f"`{path}` is not a TOML file: {problem}") from None
+
+
+def read_json(path: Path, most_bytes: int = MAX_BYTES, parse_constant: Callable[[str], Any] | None = None) -> Any:
+    """The content of a JSON file; a ValueError if it is not JSON, too large or too deep."""
+    data = read_limited(path, most_bytes)
+    try:
+        bare = JSON_STRINGS.sub(b"", JSON_ESCAPES.sub(b"", data) if b"\\" in data else data)
+        _check_depth(bare.translate(None, NO_BRACKETS).decode("ascii"))
+        return json.loads(data, parse_constant=parse_constant)
+    except RecursionError:
+        raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels") from None
+
+
+def read_limited(path: Path, most_bytes: int = MAX_BYTES) -> bytes:
+    """A regular file's bytes; a ValueError if it is larger than `most_bytes`, or a pipe or device, which may never end."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("it is a pipe or a device")
+        data = file.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        raise ValueError(f"it has more than {most_bytes:,} bytes")
+    return data
+
+
+def _check_depth(brackets: str) -> None:
+    """Raise if brackets are nested too deeply; the parser reports those that do not match."""
+    for _ in range(MAX_DEPTH):  # each pass removes the innermost ones
+        brackets = brackets.replace("[]", "").replace("{}", "")
+    if brackets.count("[") + brackets.count("{") > MAX_DEPTH:
+        raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
 
 
 def settings_from(
@@ -125,9 +173,10 @@ def _value(kind: Any, value: Any, where: str, problems: list[Problem]) -> Any:
 
 def number_from(value: Any) -> float | None:
     """A number, also written as a fraction in quotes, "4/255"; None for anything else."""
-    if isinstance(value, str):
-        try:
-            return float(Fraction(value.replace(" ", "")))
-        except (ValueError, ZeroDivisionError, OverflowError):
-            return None
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    try:
+        if isinstance(value, str):
+            text = value.replace(" ", "")
+            return float(Fraction(text)) if NUMBER.fullmatch(text) else None
+        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    except (ValueError, ZeroDivisionError, OverflowError):
+        return None

@@ -9,9 +9,10 @@ import venv
 import zipfile
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
-from locality.files import PACKAGE, packaged_file, write_atomically
+from locality.files import PACKAGE, packaged_file, write_atomically, write_csv
 
 ROOT = Path(__file__).parents[1]
 
@@ -115,3 +116,11 @@ def test_what_is_renamed_is_on_the_disk_first(tmp_path: Path, monkeypatch: pytes
     write_atomically(target, lambda path: path.write_text("new"))
     assert events == ["sync old", "rename new over old", "sync folder"]
     assert target.read_text() == "new"
+
+
+def test_no_text_of_a_csv_file_is_a_formula(tmp_path: Path) -> None:
+    rows = pd.DataFrame({"image_id": ["=1+1", "@a", "-b", "\tc", "d"], "f1": [-0.5, float("nan"), 1, 2, 3], "right": True})
+    write_csv(tmp_path / "rows.csv", rows)
+    again = pd.read_csv(tmp_path / "rows.csv")
+    assert again["image_id"].tolist() == ["'=1+1", "'@a", "'-b", "'\tc", "d"]
+    pd.testing.assert_frame_equal(again.drop(columns="image_id"), rows.drop(columns="image_id"))

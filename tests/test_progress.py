@@ -83,3 +83,19 @@ def test_no_progress_shows_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     with open_no_progress("weights.pth") as report:
         report(1, None)
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_titles_reach_a_terminal_without_control_characters(
+    is_terminal: bool, clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stderr = Terminal() if is_terminal else io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stderr)
+    monkeypatch.setenv("TERM", "xterm")
+    with progress("a\x1b]0;title\x07\x9b2J[red]b") as report:
+        clock[0] += 20
+        report(1, 2)
+    text = stderr.getvalue()
+    assert "\x1b]" not in text
+    assert "\x9b" not in text
+    assert "[red]b" in text  # a name, not markup

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from locality import __version__
 from locality.certified import Certifier
 from locality.certified.certificate import RADII, Certificate, check_radii
-from locality.files import write_atomically
+from locality.files import write_atomically, write_csv
 from locality.model_calls.decisions import correct
 from locality.model_calls.devices import on_device
 from locality.progress import Progress, no_progress
@@ -128,7 +128,7 @@ class CertifiedAccuracy:
         """Write certified.csv, certified.parquet and certified.json, each complete or not at all; returns their paths."""
         folder.mkdir(parents=True, exist_ok=True)
         rows, paths = self.rows, tuple(folder / f"certified.{ending}" for ending in ("csv", "parquet", "json"))
-        write_atomically(paths[0], lambda path: rows.to_csv(path, index=False))
+        write_csv(paths[0], rows)
         write_atomically(paths[1], lambda path: rows.to_parquet(path, index=False))
         write_atomically(paths[2], json.dumps(self.to_json(**more), ensure_ascii=False, indent=2, allow_nan=False) + "\n")
         return paths

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +11,7 @@ import typer
 from locality.certified import CERTIFICATES
 from locality.certified.certificate import RADII, check_radii
 from locality.cli import options
-from locality.cli.printing import print_table, say
+from locality.cli.printing import print_table, say, say_json
 from locality.cli.settings_options import CommandWithSettings, option_name
 from locality.cli.warnings_as_lines import warnings_as_lines
 from locality.errors import ArgumentError
@@ -61,7 +60,7 @@ def certify(
     names = {"model": model, "data": images.name, "by": by}
     paths = () if out is None else result.write(out, **names)
     if as_json:
-        typer.echo(json.dumps(result.to_json(**names), ensure_ascii=False, allow_nan=False))
+        say_json(result.to_json(**names))
         return
     say(f"{model} on {images}")
     say(f"certified by {by}: {', '.join(f'{name} {value}' for name, value in result.settings.items()) or 'no settings'}")

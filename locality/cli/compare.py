@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from locality.cli import options
-from locality.cli.printing import print_table, say, with_interval
+from locality.cli.printing import print_table, say, say_json, with_interval
 from locality.cli.warnings_as_lines import warnings_as_lines
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def compare(
         ]
     comparison = compare_evaluations(*evaluations)
     if as_json:
-        typer.echo(json.dumps(comparison.to_json(), ensure_ascii=False, allow_nan=False))
+        say_json(comparison.to_json())
         return
     say(str(images[1]))
     _print(comparison)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from locality.cli import options
-from locality.cli.printing import print_table, say, with_interval
+from locality.cli.printing import print_table, say, say_json, with_interval
 from locality.cli.warnings_as_lines import warnings_as_lines
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def evaluate(
     if out is not None:
         evaluation.write(out)
     if as_json:
-        typer.echo(json.dumps(evaluation.to_json(), ensure_ascii=False, allow_nan=False))
+        say_json(evaluation.to_json())
         return
     say(f"{model} on {images}")
     if images.name == "photos":

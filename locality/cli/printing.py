@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
+
+from locality.progress import printable
 
 if TYPE_CHECKING:
     from locality.statistics import Summary
@@ -33,9 +36,10 @@ def say(text: str, error: bool = False) -> None:
     typer.echo(printable(text), err=error)
 
 
-def printable(text: str) -> str:
-    """The text with control characters replaced."""
-    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+def say_json(value: Mapping[str, Any]) -> None:
+    """Print one JSON object on one line; unprintable characters are escaped."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    typer.echo("".join(character if character.isprintable() else json.dumps(character)[1:-1] for character in text))
 
 
 def with_interval(value: Summary) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from locality.cli import options
-from locality.cli.printing import print_table, say
+from locality.cli.printing import print_table, say, say_json
 from locality.cli.warnings_as_lines import warnings_as_lines
 from locality.errors import ArgumentError
 from locality.robustness import Attack, check_request
@@ -68,7 +67,7 @@ def robust(
     names = {"model": model, "data": images.name}
     paths = () if out is None else result.write(out, **names)
     if as_json:
-        typer.echo(json.dumps(result.to_json(**names), ensure_ascii=False, allow_nan=False))
+        say_json(result.to_json(**names))
         return
     say(f"{model} on {images}")
     _print(result, f"{NORMS[norm]} {eps}")

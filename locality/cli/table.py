@@ -11,7 +11,8 @@ import typer
 
 from locality.cli.options import check_folder
 from locality.cli.options import method_names as names_between_commas
-from locality.cli.printing import print_table, printable, say
+from locality.cli.printing import print_table, say
+from locality.progress import printable
 
 if TYPE_CHECKING:
     from locality.report.tables.table import Table
@@ -74,7 +75,8 @@ def table(
             _print(one)
     else:
         write, _ = FORMATS[form.value]
-        typer.echo("\n".join(map(write, built)), nl=False)
+        text = "\n".join(map(write, built))
+        typer.echo("\n".join(map(printable, text.split("\n"))) if sys.stdout.isatty() else text, nl=False)
 
 
 def _written(tables: tuple[Table, ...], forms: list[str], folder: Path) -> list[Path]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import lzma
 import os
+import stat
 import zipfile
 import zlib
 from dataclasses import dataclass, field
@@ -17,6 +18,9 @@ from locality.errors import DataError, Fault
 MAX_FILE_BYTES = 256 * 2**20  # no photograph is larger; a zip entry that unpacks to more is an attack
 # Errors of Python's zip reader for archives that are damaged, encrypted or compressed by an unknown method.
 DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError, ValueError, OSError)
+
+OUTSIDE = "is a link out of the folder, which is not followed: copy what it points to, or pass that folder"
+NOT_A_FILE = "is neither a file nor a folder (a pipe, socket, device or broken link): remove it"
 
 
 def open_root(path: str | Path) -> Root:
@@ -45,28 +49,59 @@ class Folder:
     path: Path
 
     @cached_property
-    def _walked(self) -> list[str]:
+    def _real(self) -> str:
+        return os.path.realpath(self.path)
+
+    @cached_property
+    def _walked(self) -> tuple[list[str], list[Fault]]:
+        """Names of regular files, and faults for everything else: links out of the folder, FIFOs, sockets, devices."""
         names: list[str] = []
+        faults: list[Fault] = []
         seen: set[tuple[int, int]] = set()
-        for folder, folders, files in os.walk(self.path, followlinks=True):
-            status = os.stat(folder)
-            if (status.st_dev, status.st_ino) in seen:
-                folders.clear()  # a link to a folder above would be followed for ever
+        waiting = [""]
+        while waiting:
+            prefix = waiting.pop()
+            try:
+                status = os.stat(self.path / prefix)
+                entries = sorted(os.scandir(self.path / prefix), key=lambda entry: entry.name)
+            except OSError as error:
+                faults.append(self._fault(prefix, "bad file", f"cannot be read ({error.strerror})"))
                 continue
+            if (status.st_dev, status.st_ino) in seen:
+                continue  # a link to a folder above would be followed for ever
             seen.add((status.st_dev, status.st_ino))
-            folders.sort()
-            names += [Path(folder, file).relative_to(self.path).as_posix() for file in files]
-        return sorted(names)
+            folders = []
+            for entry in entries:
+                name, is_link = prefix + entry.name, entry.is_symlink()
+                if is_link and not self._holds(entry.path):
+                    faults.append(self._fault(name, "unsafe path", OUTSIDE))
+                elif os.path.isdir(entry.path) if is_link else entry.is_dir():
+                    folders.append(f"{name}/")
+                elif not (os.path.isfile(entry.path) if is_link else entry.is_file()):
+                    faults.append(self._fault(name, "bad file", NOT_A_FILE))
+                elif not _is_text(name):
+                    faults.append(self._fault(name, "bad name", "is not UTF-8: rename it"))
+                else:
+                    names.append(name)
+            waiting += reversed(folders)
+        return sorted(names), sorted(faults, key=lambda fault: fault.image)
+
+    def _holds(self, path: str | Path) -> bool:
+        """Whether a path is below the folder after all links are followed."""
+        real = os.path.realpath(path)
+        return real == self._real or real.startswith(os.path.join(self._real, ""))
+
+    def _fault(self, name: str, kind: str, problem: str) -> Fault:
+        shown = os.fsencode(name).decode("utf-8", "replace")
+        return Fault(str(self.path), None, shown, kind, f"file name {shown!r} {problem}")
 
     def names(self) -> list[str]:
         """All files, sorted, as relative names with forward slashes."""
-        return [name for name in self._walked if _is_text(name)]
+        return list(self._walked[0])
 
     def faults(self) -> list[Fault]:
-        """Files whose names cannot be used."""
-        sentence = "file name {!r} is not UTF-8: rename it"
-        strange = [os.fsencode(name).decode("utf-8", "replace") for name in self._walked if not _is_text(name)]
-        return [Fault(str(self.path), None, name, "bad name", sentence.format(name)) for name in strange]
+        """Files that cannot be used: links out of the folder, what is no regular file, names that are no text."""
+        return list(self._walked[1])
 
     def read(self, name: str) -> bytes:
         """A file's bytes; FileNotFoundError if there is none."""
@@ -74,10 +109,19 @@ class Folder:
             return _limited(file, str(self.path / name))
 
     def open(self, name: str) -> IO[bytes]:
-        """A file to read from; FileNotFoundError if there is none."""
+        """A regular file inside the folder to read from; FileNotFoundError if there is none."""
         if not is_inside(name):
             raise DataError(f"{self.path}: file name {name!r} is outside the folder: use a path below it")
-        return (self.path / name).open("rb")
+        if not self._holds(self.path / name):
+            raise DataError(f"{self.path}: file name {name!r} {OUTSIDE}")
+        handle = os.open(self.path / name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        mode = os.fstat(handle).st_mode
+        if not stat.S_ISREG(mode):  # a FIFO was opened without waiting for its writer
+            os.close(handle)
+            if stat.S_ISDIR(mode):
+                raise IsADirectoryError(f"{name} in {self.path}")
+            raise DataError(f"{self.path}: file name {name!r} {NOT_A_FILE}")
+        return os.fdopen(handle, "rb")
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from locality import __version__
 from locality.errors import ArgumentError
-from locality.files import write_atomically
+from locality.files import write_atomically, write_csv
 from locality.model_calls import Calls, Model, open_model
 from locality.model_calls.checks import check_labels
 from locality.model_calls.decisions import correct, decisions
@@ -134,7 +134,7 @@ class RobustAccuracy:
         """Write robust.csv, robust.parquet and robust.json, each complete or not at all; returns their paths."""
         folder.mkdir(parents=True, exist_ok=True)
         rows, paths = self.rows, tuple(folder / f"robust.{ending}" for ending in ("csv", "parquet", "json"))
-        write_atomically(paths[0], lambda path: rows.to_csv(path, index=False))
+        write_csv(paths[0], rows)
         write_atomically(paths[1], lambda path: rows.to_parquet(path, index=False))
         write_atomically(paths[2], json.dumps(self.to_json(**more), ensure_ascii=False, indent=2, allow_nan=False) + "\n")
         return paths

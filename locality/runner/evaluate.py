@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from locality.data.dataset import ImageDataset, stack
 from locality.errors import ArgumentError
-from locality.files import write_atomically
+from locality.files import write_atomically, write_csv
 from locality.progress import Progress, no_progress
 from locality.progress import progress as progress_bar
 from locality.results.schema import SCORES
@@ -66,7 +66,7 @@ class Evaluation:
         out = Path(folder)
         out.mkdir(parents=True, exist_ok=True)
         write_atomically(out / "rows.parquet", lambda path: self.rows.to_parquet(path, index=False))
-        write_atomically(out / "rows.csv", lambda path: self.rows.to_csv(path, index=False))
+        write_csv(out / "rows.csv", self.rows)
         write_atomically(out / "summary.json", json.dumps(self.to_json(), indent=2, ensure_ascii=False, allow_nan=False))
 
 

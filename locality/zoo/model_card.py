@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from locality.errors import ArgumentError, ModelError, Problem
 from locality.files import write_atomically
-from locality.toml_settings import settings_from
+from locality.toml_settings import read_json, settings_from
 from locality.types import NORMS, ModelSpec, Threat
 from locality.zoo.trainings import UNKNOWN, KindOrUnknown, kind_of, title_of
 
@@ -187,8 +187,8 @@ def write_card(card: ModelCard, path: Path) -> None:
 def read_card(path: Path) -> ModelCard:
     """The card at `path`, whose weights are beside it; an invalid card is an error that lists all problems."""
     try:
-        table = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
+        table = read_json(path, parse_constant=_refuse_constant)
+    except ValueError as error:
         raise _not_a_card(path, str(error) or type(error).__name__) from None
     if not isinstance(table, dict):
         raise _not_a_card(path, "it must hold one JSON object")

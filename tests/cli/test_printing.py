@@ -1,12 +1,13 @@
 """Tables on terminals of any width: names and numbers stay whole, and hidden columns are named."""
 
 import io
+import json
 import re
 import sys
 
 import pytest
 
-from locality.cli.printing import Fitted, fitted, print_table
+from locality.cli.printing import Fitted, fitted, print_table, say_json
 
 HEADER = ["method", "F1 shapes_cnn", "F1 shapes_cnn_robust", "F1 difference", "lift difference", "higher F1", "p"]
 ROWS = [
@@ -90,3 +91,13 @@ def test_columns_with_equal_titles() -> None:
     assert fitted(table, 20) == Fitted(("m", "F1"), (("a", "1" * 10),), ("F1",), (0, 1))
     assert fitted(table, 3) == Fitted(("m",), (("a",),), ("F1", "F1"), (0,))
     assert fitted(table, 2) == table  # impossible: the terminal wraps it
+
+
+def test_json_is_unchanged_to_its_reader_and_harmless_to_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    value = {"model": "é\x1b]0;x\x07\x9b2J\u202e\udc9b\U000e0001", "score": 0.5}
+    say_json(value)
+    line = capsys.readouterr().out
+    assert line.endswith("\n")
+    assert line[:-1].isprintable()
+    assert "é" in line
+    assert json.loads(line) == value

@@ -70,6 +70,37 @@ def test_links_in_a_circle_end(tmp_path: Path) -> None:
     assert open_root(tmp_path).names() == ["a.txt"]
 
 
+def test_links_are_followed_inside_the_folder_and_never_out_of_it(tmp_path: Path) -> None:
+    (tmp_path / "data/real").mkdir(parents=True)
+    (tmp_path / "data/real/a.txt").write_text("a")
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "data/inside.txt").symlink_to("real/a.txt")
+    (tmp_path / "data/out.txt").symlink_to("../secret")
+    (tmp_path / "data/up").symlink_to(tmp_path)
+    (tmp_path / "data/loop").symlink_to("loop")
+    (tmp_path / "entrance").symlink_to("data")
+    root = open_root(tmp_path / "entrance")  # the folder itself may be a link
+    assert root.names() == ["inside.txt", "real/a.txt"]
+    assert root.read("inside.txt") == b"a"
+    assert [(fault.image, fault.kind) for fault in root.faults()] == [
+        ("loop", "bad file"),
+        ("out.txt", "unsafe path"),
+        ("up", "unsafe path"),
+    ]
+    for name in ("out.txt", "up/secret"):
+        with pytest.raises(DataError, match="link out of the folder"):
+            root.read(name)
+
+
+def test_pipes_are_faults_and_do_not_block(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.jpg")
+    root = open_root(tmp_path)
+    assert root.names() == []
+    assert [fault.kind for fault in root.faults()] == ["bad file"]
+    with pytest.raises(DataError, match="neither a file nor a folder"):
+        root.read("a.jpg")
+
+
 def test_a_file_name_that_is_no_text_is_a_fault(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a")
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.txt")).write_text("b")

@@ -6,7 +6,6 @@ attributions are not.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,9 +24,11 @@ from locality.data.manifest_csv import MAX_SIDE
 from locality.data.roots import is_inside, open_root
 from locality.data.source import FileReader, Source
 from locality.errors import DataError, Fault, did_you_mean, unknown_choice
+from locality.toml_settings import read_json
 
 OVERHANG = 1.0  # pixels by which boxes may cross the edge, since COCO rounds them; they are clipped
 SPLITS = ("eval", "train")  # `path` must have the images of the split
+MAX_JSON_BYTES = 1 << 30  # twice the annotations of COCO's training set
 LICENCE = "Flickr, per image; annotations CC-BY-4.0"
 
 
@@ -193,10 +194,10 @@ def _content(file: Path) -> dict[str, Any]:
     if file.is_dir():
         raise DataError(f"`boxes` {file} is a folder: pass the JSON file inside it, such as instances_val2017.json")
     try:
-        content = json.loads(file.read_bytes())
+        content = read_json(file, MAX_JSON_BYTES)
     except FileNotFoundError:
         raise DataError(f"`boxes` {file} does not exist: pass an instances JSON of COCO") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise DataError(f"{file}: not JSON ({error}): pass an instances JSON of COCO") from error
     keys = ("images", "annotations", "categories")
     if not isinstance(content, dict) or not all(isinstance(content.get(key), list) for key in keys):

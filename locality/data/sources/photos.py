@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from locality.data.manifest_csv import read_manifest
-from locality.data.roots import Folder
+from locality.data.roots import Folder, is_inside
 from locality.data.source import FileReader, Source
 from locality.errors import ArgumentError, DataError
 from locality.files import packaged_file
@@ -34,9 +34,9 @@ class Packages(Folder):
 
     def open(self, name: str) -> IO[bytes]:
         package, _, inside = name.partition("/")
-        if package not in PACKAGES:
-            raise DataError(f"photographs come from {' and '.join(PACKAGES)}, not from {package!r}")
-        return Folder(_package_folder(package)).open(inside)
+        if package not in PACKAGES or not is_inside(inside):
+            raise DataError(f"photographs come from {' and '.join(PACKAGES)}, not from {name!r}")
+        return (_package_folder(package) / inside).open("rb")  # some installers link a package's files to their cache
 
 
 def _package_folder(package: str) -> Path:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
 from locality.errors import ArgumentError, unknown_choice
 from locality.report.aggregates import ATTACKS, Budget, NotMeasuredError, panel_methods
 from locality.report.models import models_of
 from locality.results.results import Results, of_data
 from locality.results.schema import SCORES
+from locality.toml_settings import number_from
 from locality.types import NORMS, Threat
 
 
@@ -112,7 +112,5 @@ def _matches(word: str, budget: Budget) -> bool:
     names = {norm, NORMS[norm], budget.attack, *ATTACKS.get(budget.attack, "").split()}
     if word.lower() in {name.lower() for name in names}:
         return True
-    try:
-        return abs(float(Fraction(word)) - budget.threat.radius) < 1e-6
-    except (ValueError, ZeroDivisionError):
-        return False
+    radius = number_from(word)
+    return radius is not None and abs(radius - budget.threat.radius) < 1e-6

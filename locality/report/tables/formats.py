@@ -7,6 +7,7 @@ import io
 import re
 from collections.abc import Callable
 
+from locality.files import spreadsheet_text
 from locality.report.tables.table import Cell, Table
 
 SIGNS = {"": "", "best": "*", "tied": "~"}  # in place of bold and underline
@@ -39,8 +40,6 @@ LATEX = {
 }
 LATEX_PATTERN = re.compile("|".join(re.escape(sign) for sign in sorted(LATEX, key=len, reverse=True)))
 MARKDOWN_PATTERN = re.compile(r"([\\`*_{}\[\]|~$!#^@]|(?<=www)\.|:(?=//))")
-# A spreadsheet would run these as formulas.
-FORMULA = re.compile(r"^[=+\-@\t\r]")
 
 
 def terminal_rows(table: Table, signs: bool = True) -> tuple[list[str], list[tuple[str, ...]]]:
@@ -71,7 +70,7 @@ def csv_text(table: Table) -> str:
         line: list[object] = []
         for column, cell in zip(table.columns, row, strict=True):
             if column.type == "text":
-                line.append(f"'{cell.text}" if FORMULA.match(cell.text) else cell.text)
+                line.append(spreadsheet_text(cell.text))
             else:
                 line += [cell.value, cell.low, cell.high] if column.type == "interval" else [cell.value]
         lines.append(line)

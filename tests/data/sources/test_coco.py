@@ -204,12 +204,14 @@ def test_wrong_files_say_what_to_pass(
     images, boxes = place(content)
     (tmp_path / "captions.json").write_text('{"images": [], "annotations": []}')
     (tmp_path / "text.json").write_text("hello")
+    (tmp_path / "deep.json").write_text("[" * 100_000)
     for given_boxes, word in [
         (None, "`boxes` is needed"),
         (images, "is a folder"),
         (tmp_path / "no.json", "does not exist"),
         (tmp_path / "captions.json", "instances JSON"),
         (tmp_path / "text.json", "not JSON"),
+        (tmp_path / "deep.json", "nested deeper"),
     ]:
         with pytest.raises(DataError, match=word):
             coco(images, boxes=given_boxes)
