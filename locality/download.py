@@ -16,13 +16,12 @@ import re
 import ssl
 import time
 import urllib.error
-import urllib.request as web
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 from urllib.parse import urlsplit
 
+from locality.connection import is_private, open_address
 from locality.errors import ArgumentError
 from locality.files import file_hash, move_into_place, write_atomically
 from locality.progress import Progress, no_progress
@@ -49,19 +48,6 @@ class _TransferError(Exception):
         self.wait = wait
 
 
-class _Answers(web.HTTPRedirectHandler):
-    # Returns every response, errors too, and follows redirects to http and https only, never from https to http.
-    def redirect_request(
-        self, req: web.Request, fp: IO[bytes], code: int, msg: str, headers: http.client.HTTPMessage, newurl: str
-    ) -> web.Request | None:
-        if urlsplit(newurl).scheme not in (("https",) if req.type == "https" else ("http", "https")):
-            raise urllib.error.HTTPError(newurl, code, f"redirection to url '{newurl}' is not allowed", headers, fp)
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-    def http_error_default(self, _request: object, response: IO[bytes], *_: object) -> IO[bytes]:
-        return response
-
-
 @dataclass(frozen=True)
 class _Job:
     url: str
@@ -73,6 +59,10 @@ class _Job:
 
     def beside(self, suffix: str) -> Path:
         return self.path.with_name(self.path.name + suffix)
+
+    def is_verified(self) -> bool:
+        """Whether the bytes must have a known hash: a published one, or that of an earlier download."""
+        return self.checksum is not None or self.beside(".sha256").is_file()
 
     def failure(self, happened: str) -> DownloadError:
         return DownloadError(
@@ -94,9 +84,9 @@ def download(
 
     `checksum` is "sha256:HEX" or "md5:HEX"; the HEX of a sha256 may be its first 8 characters or more, which is what
     torchvision publishes. Without a checksum, the sha256 of the first download is stored in `path` + ".sha256", and later
-    downloads must have it too. An interrupted download resumes, also in another process. `retries` counts retries in a row
-    that made no progress; `timeout` is the longest silence in seconds; `progress(done, total)` counts bytes, and `total` is
-    None if it is unknown.
+    downloads must have it too; plain http is refused unless one of the two is known. An interrupted download resumes, also
+    in another process. `retries` counts retries in a row that made no progress; `timeout` is the longest silence in seconds;
+    `progress(done, total)` counts bytes, and `total` is None if it is unknown.
     """
     if checksum is not None and not re.fullmatch(r"(?i)sha256:[0-9a-f]{8,64}|md5:[0-9a-f]{32}", checksum):
         raise ArgumentError("checksum", "'sha256:' and 8 to 64 hexadecimal digits, or 'md5:' and 32", checksum)
@@ -105,6 +95,11 @@ def download(
     if Path(path).is_dir():
         raise DownloadError(f"`path` must name a file, got the folder `{path}`: add a file name")
     job = _Job(url, Path(path), checksum and checksum.lower(), size, timeout, progress)
+    if not job.path.exists() and not job.is_verified() and not is_private(url):
+        raise DownloadError(
+            f"`{url}` is plain http, and no checksum of the file is known, so anybody on the way could change it: nothing "
+            f"was opened; use an https address, or put a file that you trust at `{job.path}`"
+        )
     part = job.beside(".part")
     job.path.parent.mkdir(parents=True, exist_ok=True)
     while not job.path.exists():
@@ -186,12 +181,9 @@ def _attempt(job: _Job, file: io.FileIO) -> None:
 
 def _answer(job: _Job, offset: int, validator: str | None) -> http.client.HTTPResponse:
     resume = {"Range": f"bytes={offset}-"} | ({"If-Range": validator} if validator else {})
-    request = web.Request(job.url, headers={"User-Agent": "locality"} | (resume if offset else {}))
-    opener = web.OpenerDirector()  # with selected handlers: the default one would also open files and ftp
-    for handler in (web.ProxyHandler, web.HTTPHandler, web.HTTPSHandler, web.HTTPErrorProcessor, _Answers):
-        opener.add_handler(handler())
+    headers = {"User-Agent": "locality"} | (resume if offset else {})
     try:
-        response: http.client.HTTPResponse = opener.open(request, timeout=job.timeout)
+        response = open_address(job.url, headers, job.timeout, job.is_verified())
     except urllib.error.HTTPError as problem:  # of redirects only: all other responses are returned
         problem.close()
         raise job.failure(problem.msg.partition("\n")[0]) from problem

@@ -22,7 +22,8 @@ import pytest
 from scripted_server import BODY, Answer, Server, running_server
 
 from locality import download as download_module
-from locality.download import DownloadError, _Answers, download
+from locality.connection import _Answers
+from locality.download import DownloadError, download
 from locality.files import file_hash
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -398,6 +399,19 @@ def test_only_http_addresses_are_opened(target: Path, url: str) -> None:
     assert not target.parent.exists()
 
 
+def test_plain_http_needs_a_checksum(target: Path) -> None:
+    with pytest.raises(DownloadError, match=r"plain http, and no checksum .* nothing was opened"):
+        download("http://192.0.2.1/weights.pth", target)  # an address of documentation, which nobody has
+    assert not target.parent.exists()
+
+
+def test_no_redirect_to_plain_http_without_a_checksum(server: Server, target: Path) -> None:
+    server.answers = [Answer(status=302, body=b"", headers=(("Location", "http://192.0.2.1/weights.pth"),))]
+    with pytest.raises(DownloadError, match="not allowed"):
+        download(server.url, target)
+    assert len(server.asked) == 1
+
+
 @pytest.mark.parametrize("address", ["file://{secret}", "ftp://127.0.0.1/a", "data:,a"])
 def test_redirect_to_anything_else_is_refused(server: Server, target: Path, tmp_path: Path, address: str) -> None:
     secret = tmp_path / "secret"
@@ -432,10 +446,10 @@ def test_redirect_never_leaves_https(begin: str, end: str, allowed: int) -> None
     request, headers = urllib.request.Request(f"{begin}://127.0.0.1/a"), HTTPMessage()
     with io.BytesIO() as body:
         if allowed:
-            assert _Answers().redirect_request(request, body, 302, "", headers, f"{end}://127.0.0.1/b") is not None
+            assert _Answers(True).redirect_request(request, body, 302, "", headers, f"{end}://127.0.0.1/b") is not None
         else:
             with pytest.raises(urllib.error.HTTPError, match="not allowed"):
-                _Answers().redirect_request(request, body, 302, "", headers, f"{end}://127.0.0.1/b")
+                _Answers(True).redirect_request(request, body, 302, "", headers, f"{end}://127.0.0.1/b")
 
 
 @pytest.mark.parametrize("size", [len(BODY) - 1, len(BODY) + 1])

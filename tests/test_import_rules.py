@@ -15,7 +15,7 @@ ORDER = [
     {"errors", "torchvision_shim"},
     {"progress", "toml_settings"},
     {"types"},
-    {"files", "statistics", "imagenet_classes"},
+    {"files", "statistics", "imagenet_classes", "connection"},
     {"download"},
     {"model_calls", "perturbation"},
     {"data", "zoo"},
@@ -34,7 +34,7 @@ RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 ROOMS = sorted({path.relative_to(PACKAGE).parts[0] for path in FILES if len(path.relative_to(PACKAGE).parts) > 1})
 # Reading results needs neither a network nor a figure.
-WITHOUT_TORCH = ("results", "statistics", "toml_settings", "errors", "files", "types", "progress", "download")
+WITHOUT_TORCH = ("results", "statistics", "toml_settings", "errors", "files", "types", "progress", "connection", "download")
 HEAVY = {"torch", "torchvision", "captum", "timm", "foolbox", "matplotlib", "skimage"}
 LONGEST = 300
 

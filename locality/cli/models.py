@@ -12,6 +12,7 @@ from locality.cli.printing import print_table, say
 if TYPE_CHECKING:
     from locality.zoo.model_card import ModelCard
 
+FIRST_DOWNLOAD = "that of the first download, which needs --trust-first-download"
 app = typer.Typer(help="List, show, fetch and convert models.", invoke_without_command=True)
 
 ModelName = Annotated[str, typer.Argument(metavar="NAME", help="A model of `locality models`.")]
@@ -54,13 +55,22 @@ def show(name: ModelName) -> None:
 
 
 @app.command()
-def fetch(name: Annotated[str, typer.Argument(metavar="NAME", help="A model of `locality models`, or timm:NAME.")]) -> None:
+def fetch(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A model of `locality models`, or timm:NAME.")],
+    trust_first_download: Annotated[
+        bool,
+        typer.Option(
+            "--trust-first-download",
+            help="Download weights without a published sha256, and store theirs: later downloads must have it, too.",
+        ),
+    ] = False,
+) -> None:
     """Download a model's weights into the cache, verify their checksum and load them. An interrupted download resumes."""
     from locality.progress import progress
     from locality.zoo.load import load_model
 
     with progress(name, "bytes") as report:
-        model = load_model(name, download=True, progress=report)
+        model = load_model(name, download=True, trust_first_download=trust_first_download, progress=report)
     count = sum(weight.numel() for weight in model.parameters())
     say(f"{name}: {count / 1e6:.1f} M parameters, {len(model.spec.classes) or 'unknown'} classes, ready")
 
@@ -134,7 +144,11 @@ def _weight_lines(card: ModelCard) -> list[tuple[str, str]]:
     match card.weights:
         case Address(url=url, file=file, checksum=checksum):
             stored = str(models_folder() / file)
-            return [("source", url), ("stored at", stored), ("checksum", checksum or "that of the first download")]
+            return [
+                ("source", url),
+                ("stored at", stored),
+                ("checksum", checksum or FIRST_DOWNLOAD),
+            ]
         case Package(module=module, file=file, checksum=checksum):
             return [("source", f"Python package {module.replace('_', '-')}, {file}"), ("checksum", checksum)]
         case WeightFile(path=path, checksum=checksum):

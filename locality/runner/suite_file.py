@@ -23,7 +23,7 @@ from locality.zoo.architectures import is_function
 from locality.zoo.catalog import model_cards
 from locality.zoo.load import CHECKPOINT_SUFFIXES
 from locality.zoo.trainings import TRAININGS, UNKNOWN, kind_of
-from locality.zoo.weight_files import MISSING, weights_path, where
+from locality.zoo.weight_files import MISSING, can_be_fetched, weights_path, where
 
 # Keys that `data.options` must not have, because they are set elsewhere.
 RESERVED = {
@@ -71,7 +71,7 @@ def read_suite(path: str | Path) -> Suite:
 def draft_suite(path: str | Path, download: bool = False) -> Draft:
     """The suite with its names checked, and whether the weights of the catalog are here; the plan opens models and data.
 
-    With `download`, weights that can be fetched are no problem.
+    With `download`, weights that can be fetched and verified are no problem.
 
     >>> draft_suite("demo").suite.methods
     ('SM', 'IG', 'BIG')
@@ -269,10 +269,10 @@ def _model_problems(choice: ModelChoice, download: bool) -> list[Problem]:
     known = model_cards()
     source = choice.source
     if source in known:
-        if download or where(known[source]) not in MISSING:
+        if where(known[source]) not in MISSING or (download and can_be_fetched(known[source])):
             return []
         try:
-            weights_path(known[source])
+            weights_path(known[source], download_it=download)
         except MissingWeightsError as error:
             return [Problem(choice.name, f"cannot be loaded: {error.need}")]
     if source.startswith("timm:") or is_function(source):

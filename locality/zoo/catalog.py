@@ -20,10 +20,15 @@ SQUEEZENET, VGG = "arXiv:1602.07360", "arXiv:1409.1556"
 RESNET, DENSENET, EFFICIENTNET = "arXiv:1512.03385", "arXiv:1608.06993", "arXiv:1905.11946"
 VIT, SWIN = "arXiv:2010.11929", "arXiv:2103.14030"
 TORCHVISION = "https://download.pytorch.org/models/"
-EASYROBUST = "http://alisec-competition.oss-cn-shanghai.aliyuncs.com/xiaofeng/"
+EASYROBUST = "https://alisec-competition.oss-cn-shanghai.aliyuncs.com/xiaofeng/"
 EASYROBUST_V1 = f"{EASYROBUST}imagenet_pretrained_models/advtrain_models/"
 DROPBOX = "https://www.dropbox.com/s/"
 MADRYLAB = "https://huggingface.co/madrylab/robust-imagenet-models/resolve/main/"
+# The whole sha256 of torchvision's files, where several projects that use them agree on it.
+DIGESTS = (
+    "0676ba61b6795bbe1773cffd859882e5e297624d384b6993f7c9e683e722fb8a",
+    "397923af8e79cdbb6a7127f12361acd7a2f83e06b05044ddf496e83de57a5bf0",
+)
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 FOUR, EIGHT = Threat("linf", 4 / 255), Threat("linf", 8 / 255)
 
@@ -39,7 +44,8 @@ def _share(per_cent: float) -> float:
 
 def _standard(name: str, architecture: str, file: str, parameters: int, clean: float, paper: str) -> ModelCard:
     """Torchvision's weights; the end of the file's name is the start of its sha256."""
-    checksum = "sha256:" + file.removesuffix(".pth").rpartition("-")[2]
+    start = file.removesuffix(".pth").rpartition("-")[2]
+    checksum = "sha256:" + next((digest for digest in DIGESTS if digest.startswith(start)), start)
     return ModelCard(
         spec=ModelSpec(name),
         architecture=f"torchvision:{architecture}",

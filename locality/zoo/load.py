@@ -33,6 +33,7 @@ def load_model(
     num_classes: int | None = None,
     device: str | torch.device | None = None,
     download: bool = False,
+    trust_first_download: bool = False,
     progress: Progress = no_progress,
 ) -> PixelModel:
     """Load a model in eval mode that takes pixels in [0, 1]. Its `.spec` describes its images and its classes.
@@ -49,6 +50,7 @@ def load_model(
     A model with 1,000 classes is assumed to have ImageNet's. Other classes are unknown unless a spec or card lists them.
 
     `device` defaults to the CPU. Nothing is downloaded without `download=True`; `progress(done, total)` counts bytes.
+    Weights without a published sha256 need `trust_first_download=True` once; it stores theirs.
 
     >>> load_model("resnet50_random").spec.classes[:2]
     ('n01440764', 'n01443537')
@@ -61,11 +63,11 @@ def load_model(
     if arch is not None and not is_file:
         raise ArgumentError("arch", f"left out unless the model is the path of a checkpoint, which {text!r} is not", arch)
     if text in known:
-        model = _of_card(known[text], download, progress)
+        model = _of_card(known[text], download, progress, trust_first_download)
     elif is_file:
         model = _of_file(_expanded(text), arch, num_classes)
     elif text.startswith("timm:"):
-        model = timm_pretrained(text.removeprefix("timm:"), download, progress)
+        model = timm_pretrained(text.removeprefix("timm:"), download, progress, trust_first_download)
     elif text.startswith(("torchvision:", "net:")):
         raise ModelError(f"`{text}` is an architecture without weights: pass it as `arch` with the path of a checkpoint")
     elif is_function(text):
@@ -95,8 +97,10 @@ def known_card(name: str) -> ModelCard | None:
     return read_card(card_path(_expanded(name))) if is_checkpoint(name) and has_card(name) else None
 
 
-def _of_card(card: ModelCard, download: bool = False, progress: Progress = no_progress) -> PixelModel:
-    path, tensors = _weights_of(card, download, progress)
+def _of_card(
+    card: ModelCard, download: bool = False, progress: Progress = no_progress, trust_first: bool = False
+) -> PixelModel:
+    path, tensors = _weights_of(card, download, progress, trust_first)
     spec = card_spec(card)
     seed = card.weights.seed if isinstance(card.weights, Seed) else 0
     net = build(card.architecture, len(spec.classes), seed, card.options)
@@ -108,13 +112,15 @@ def _of_card(card: ModelCard, download: bool = False, progress: Progress = no_pr
     return PixelModel(net, spec)
 
 
-def _weights_of(card: ModelCard, download: bool, progress: Progress) -> tuple[Path | None, dict[str, torch.Tensor]]:
+def _weights_of(
+    card: ModelCard, download: bool, progress: Progress, trust_first: bool
+) -> tuple[Path | None, dict[str, torch.Tensor]]:
     """The file of the weights, and its tensors."""
     guard: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if isinstance(card.weights, Address) and card.weights.checksum is None:  # the bytes are not verified yet
         guard = delete_if_damaged(models_folder() / card.weights.file)
     with guard:
-        path = weights_path(card, download, progress)
+        path = weights_path(card, download, progress, trust_first)
         return path, {} if path is None else read_tensors(path)
 
 

@@ -23,7 +23,7 @@ BUILT_HERE = ("net:", "timm:", "torchvision:")  # architectures that a card may 
 
 @dataclass(frozen=True)
 class Address:
-    """Weights to fetch. Without a published checksum, the first one seen is stored, and a different one refused later."""
+    """Weights to fetch. Without a published checksum, the first download needs trust; its own is stored for later ones."""
 
     url: str
     file: str  # its name in the cache

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from locality.errors import DamagedFileError, ModelError, NeedsCodeError
 from locality.types import ModelSpec
 from locality.zoo.pixel_model import PixelModel
+from locality.zoo.tensor_limits import check_size, check_tensors, check_zip
 
 Tensors = dict[str, Tensor]
 
@@ -51,13 +52,16 @@ def read_tensors(path: str | Path) -> Tensors:
     path = Path(path)
     if not path.is_file():
         raise ModelError(f"`{path}` is not a file: pass a checkpoint (.safetensors, .pth, .pt, .ckpt)")
+    check_size(path)
     with path.open("rb") as file:
         start = file.read(512)
     if start[8:9] == b"{" and int.from_bytes(start[:8], "little") <= path.stat().st_size:
         try:
-            return load_file(path)
+            tensors = load_file(path)
         except SafetensorError as error:
             raise _damaged(path, error) from error
+        check_tensors(tensors, path)
+        return tensors
     if start.lstrip().lower().startswith((b"<!doctype html", b"<html")):
         raise ModelError(f"`{path}` is an HTML page, not a checkpoint: download the file itself")
     return state_dict_in(_loaded(path), path)
@@ -71,6 +75,7 @@ def state_dict_in(loaded: object, path: Path) -> Tensors:
             if isinstance(part, Mapping):
                 tensors = {str(name): value.detach() for name, value in part.items() if isinstance(value, Tensor)}
                 if tensors:
+                    check_tensors(tensors, path)
                     return tensors
     got = f"the keys {_listed(map(str, loaded))}" if isinstance(loaded, Mapping) else type(loaded).__name__
     raise ModelError(
@@ -249,14 +254,16 @@ def _is_intact_zip(path: Path) -> bool:
         if not zipfile.is_zipfile(path):
             return False
         with zipfile.ZipFile(path) as archive:
+            if any(name.endswith("/constants.pkl") for name in archive.namelist()):
+                raise ModelError(f"`{path}` is a TorchScript program, not a checkpoint: save its state_dict() instead")
+            check_zip(archive, path)
             damaged = archive.testzip()
-            script = any(name.endswith("/constants.pkl") for name in archive.namelist())
+    except ModelError:
+        raise
     except Exception as error:  # as above
         raise _damaged(path, error) from error
     if damaged is not None:
         raise _damaged(path, f"the checksum of {damaged} is wrong")
-    if script:
-        raise ModelError(f"`{path}` is a TorchScript program, not a checkpoint: save its state_dict() instead")
     return True
 
 

@@ -19,10 +19,13 @@ from locality.zoo.weight_files import cached, cached_or_fetched, delete_if_damag
 HUB = "https://huggingface.co/{repository}/resolve/main/{file}"
 
 
-def timm_pretrained(name: str, download: bool = False, progress: Progress = no_progress) -> PixelModel:
+def timm_pretrained(
+    name: str, download: bool = False, progress: Progress = no_progress, trust_first: bool = False
+) -> PixelModel:
     """A pretrained model of timm, with timm's own preprocessing.
 
-    Weights are taken from the caches of timm and Hugging Face, or from our own; with `download` they may be fetched.
+    Weights are taken from the caches of timm and Hugging Face, or from our own; with `download` they may be fetched,
+    for the first time only with `trust_first`: timm publishes no checksums.
     """
     import_torchvision()
     import timm
@@ -33,7 +36,7 @@ def timm_pretrained(name: str, download: bool = False, progress: Progress = no_p
     weights = None if cached(path) else _cached_by_timm(configuration)
     with delete_if_damaged(path):
         if weights is None:
-            weights = cached_or_fetched(f"timm:{full}", url, path, None, download, progress)
+            weights = cached_or_fetched(f"timm:{full}", url, path, None, download, progress, trust_first)
         tensors = read_tensors(weights)
     with torch.random.fork_rng(devices=[]):
         try:

@@ -1,7 +1,8 @@
 """Find a model's weights on this machine, or download them. This module does not import torch.
 
 Downloads go to `models/` in the cache. Files there are verified before every use, against the published checksum or against
-that of the first download, which is stored beside the file as `FILE.sha256`.
+that of the first download, which is stored beside the file as `FILE.sha256`. A first download without a published checksum
+needs the user's word.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ def where(card: ModelCard) -> Where:
             return "random"
 
 
-def weights_path(card: ModelCard, download_it: bool = False, progress: Progress = no_progress) -> Path | None:
+def weights_path(
+    card: ModelCard, download_it: bool = False, progress: Progress = no_progress, trust_first: bool = False
+) -> Path | None:
     """The verified file of weights, or None for a model without one; uses the network only with `download_it`."""
     match card.weights:
         case WeightFile(path=file, checksum=checksum):
@@ -62,25 +65,51 @@ def weights_path(card: ModelCard, download_it: bool = False, progress: Progress 
                 )
             return verified(installed, package.checksum)
         case Address(url=url, file=file, checksum=checksum):
-            return cached_or_fetched(card.name, url, models_folder() / file, checksum, download_it, progress)
+            return cached_or_fetched(card.name, url, models_folder() / file, checksum, download_it, progress, trust_first)
         case _:
             return None
 
 
 def cached_or_fetched(
-    name: str, url: str, path: Path, checksum: str | None, download_it: bool, progress: Progress = no_progress
+    name: str,
+    url: str,
+    path: Path,
+    checksum: str | None,
+    download_it: bool,
+    progress: Progress = no_progress,
+    trust_first: bool = False,
 ) -> Path:
-    """The verified file at `path`, or the one it was converted to; downloaded if it is missing and `download_it` is set."""
+    """The verified file at `path`, or the one it was converted to; downloaded if it is missing and `download_it` is set.
+
+    A file without a published checksum that was never downloaded before needs `trust_first`, too.
+    """
     present = cached(path)
     if present is not None:
         return verified(present, checksum if present == path else None)
     if download_it:
+        if not trust_first and is_unverifiable(path, checksum):
+            raise MissingWeightsError(
+                f"`{name}` has no published sha256, so its first download cannot be verified: if you trust {url}, "
+                f"`locality models fetch {name} --trust-first-download` stores the sha256 of what comes",
+                available_models(),
+            )
         return download(url, path, checksum, progress=progress)
     raise MissingWeightsError(
         f"`{name}` needs the file {path.name}, which is not on this machine: download it with "
         f"`locality models fetch {name}` (or --download), or get {url} elsewhere and put it at `{path}`",
         available_models(),
     )
+
+
+def is_unverifiable(path: Path, checksum: str | None) -> bool:
+    """Whether nothing is known about the file to download: no published sha256, and none of an earlier download."""
+    return checksum is None and not path.with_name(f"{path.name}.sha256").is_file()
+
+
+def can_be_fetched(card: ModelCard) -> bool:
+    """Whether `--download` alone fetches the model's weights, because their sha256 is known."""
+    weights = card.weights
+    return isinstance(weights, Address) and not is_unverifiable(models_folder() / weights.file, weights.checksum)
 
 
 @contextlib.contextmanager

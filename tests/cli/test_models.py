@@ -134,5 +134,9 @@ def test_fetch_downloads_and_loads(locality: Run, tmp_path: Path, monkeypatch: p
         spec = ModelSpec("toy", (64, 64), 64, classes=CIFAR10)
         card = replace(PUBLISHED[0], spec=spec, architecture="net:shapes_cnn", weights=Address(server.url, "toy.pth"))
         monkeypatch.setattr(catalog, "PUBLISHED", (card,))
-        assert locality("models", "fetch", "toy") == (0, "toy: 0.1 M parameters, 10 classes, ready\n", "")
+        assert locality("models", "fetch", "toy", "--trust-first-download") == (
+            0,
+            "toy: 0.1 M parameters, 10 classes, ready\n",
+            "",
+        )
     assert {file.name for file in (tmp_path / "cache/models").iterdir()} == {"toy.pth", "toy.pth.sha256"}

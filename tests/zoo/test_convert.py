@@ -103,7 +103,7 @@ def test_a_fetched_pickle_loads_once_it_is_converted(
     server.answers = [Answer(body=write({"log": Record("x"), "model": small_net.state_dict()}).read_bytes())]
     path = cache / "models/toy.pth"
     with pytest.raises(ModelError, match=f"`locality models convert {path} --trust-pickle`"):
-        load_model("toy", download=True)
+        load_model("toy", download=True, trust_first_download=True)
     made = convert(path, trust_pickle=True)
     assert weights_hash(load_model("toy")) == weights_hash(small_net)
     made.write_bytes(made.read_bytes()[:-1])

