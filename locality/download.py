@@ -17,11 +17,11 @@ import ssl
 import time
 import urllib.error
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from locality.connection import is_private, open_address
+from locality.connection import Marks, Pace, SlowError, is_private, marks_of, open_address
 from locality.errors import ArgumentError
 from locality.files import file_hash, move_into_place, write_atomically
 from locality.progress import Progress, no_progress
@@ -34,6 +34,9 @@ except ImportError:  # Windows has no such locks: two downloads of one file are 
 FIRST_WAIT = 1.0  # seconds before the first retry; each later one waits twice as long
 LONGEST_WAIT = 60.0  # seconds, also if a server's Retry-After asks for more
 BLOCK = 1 << 20  # bytes read at once
+MAX_BYTES = 16 * 2**30  # of a file whose size is not given
+LEAST_RATE, RATE_SECONDS = 1000.0, 60.0  # bytes per second, over so many seconds of waiting
+LONGEST = 24 * 3600.0  # seconds for a whole download, retries included
 SNIFFED = 512  # first bytes, which tell an HTML page from a file
 
 
@@ -43,9 +46,9 @@ class DownloadError(OSError):
 
 class _TransferError(Exception):
     # A temporary failure: retried after at least `wait` seconds.
-    def __init__(self, happened: str, wait: float = 0.0) -> None:
+    def __init__(self, happened: str, wait: float = 0.0, slow: bool = False) -> None:
         super().__init__(happened)
-        self.wait = wait
+        self.wait, self.slow = wait, slow
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class _Job:
     size: int | None
     timeout: float
     progress: Progress
+    ends: float  # on the monotonic clock
 
     def beside(self, suffix: str) -> Path:
         return self.path.with_name(self.path.name + suffix)
@@ -94,7 +98,7 @@ def download(
         raise DownloadError(f"`url` must be a percent-encoded http or https address, got {url!r}: nothing was opened")
     if Path(path).is_dir():
         raise DownloadError(f"`path` must name a file, got the folder `{path}`: add a file name")
-    job = _Job(url, Path(path), checksum and checksum.lower(), size, timeout, progress)
+    job = _Job(url, Path(path), checksum and checksum.lower(), size, timeout, progress, time.monotonic() + LONGEST)
     if not job.path.exists() and not job.is_verified() and not is_private(url):
         raise DownloadError(
             f"`{url}` is plain http, and no checksum of the file is known, so anybody on the way could change it: nothing "
@@ -146,16 +150,22 @@ def _fetch(job: _Job, file: io.FileIO, retries: int) -> None:
             return _attempt(job, file)
         except _TransferError as problem:
             # The furthest point ever, not the last one: a server that always stops at the same byte makes no progress.
-            failures = 1 if _length(file) > furthest else failures + 1
+            # A slow server's progress does not count: it could go on for weeks.
+            failures = 1 if _length(file) > furthest and not problem.slow else failures + 1
             furthest = max(furthest, _length(file))
+            wait = min(max(problem.wait, FIRST_WAIT * 2.0 ** (failures - 1)), LONGEST_WAIT)
             if failures > retries:
                 raise job.failure(str(problem)) from problem
-            time.sleep(min(max(problem.wait, FIRST_WAIT * 2.0 ** (failures - 1)), LONGEST_WAIT))
+            if time.monotonic() + wait >= job.ends:
+                raise job.failure(f"it took longer than {LONGEST:,.0f} seconds ({problem})") from problem
+            time.sleep(wait)
 
 
 def _attempt(job: _Job, file: io.FileIO) -> None:
-    validator, total = _resume_note(job)
-    offset = _length(file) if validator or total else 0  # without either, it is unknown which file the bytes are of
+    marks, total = _resume_note(job)
+    validator = marks.validator
+    # Without a validator, only a checksum tells whether the rest belongs to the same file.
+    offset = _length(file) if validator or (total and job.is_verified()) else 0
     if offset and offset == total:
         return  # interrupted between the last byte and the rename
     with _answer(job, offset, validator) as response:
@@ -163,8 +173,8 @@ def _attempt(job: _Job, file: io.FileIO) -> None:
         if offset and status in (206, 416):
             span = re.fullmatch(r"bytes (?:(\d+)-\d+|\*)/(\d+)", headers.get("Content-Range", ""))
             begins, whole = (int(span[1] or span[2]), int(span[2])) if span else (None, None)
-            same = _validator(headers) in (None, validator) and total in (None, whole) if validator else total == whole
-            if begins != offset or not same:
+            known = total in (None, whole) if validator else total == whole
+            if begins != offset or not known or not marks.is_same(marks_of(headers)):
                 response.close()
                 file.truncate(0)  # the file has changed, or another part of it came: start over
                 _attempt(job, file)
@@ -183,7 +193,7 @@ def _answer(job: _Job, offset: int, validator: str | None) -> http.client.HTTPRe
     resume = {"Range": f"bytes={offset}-"} | ({"If-Range": validator} if validator else {})
     headers = {"User-Agent": "locality"} | (resume if offset else {})
     try:
-        response = open_address(job.url, headers, job.timeout, job.is_verified())
+        response = open_address(job.url, headers, job.timeout, job.is_verified(), Pace(job.ends, LEAST_RATE, RATE_SECONDS))
     except urllib.error.HTTPError as problem:  # of redirects only: all other responses are returned
         problem.close()
         raise job.failure(problem.msg.partition("\n")[0]) from problem
@@ -191,13 +201,15 @@ def _answer(job: _Job, offset: int, validator: str | None) -> http.client.HTTPRe
         reason = problem.reason if isinstance(problem, urllib.error.URLError) else problem
         if isinstance(reason, ssl.SSLCertVerificationError | http.client.InvalidURL):
             raise job.failure(str(reason)) from problem
-        raise _TransferError(f"no answer from the server ({reason})") from problem
+        raise _TransferError(f"no answer from the server ({reason})", slow=isinstance(reason, SlowError)) from problem
     return response
 
 
 def _receive(job: _Job, file: io.FileIO, response: http.client.HTTPResponse, offset: int, total: int | None) -> None:
     if job.size is not None and total not in (None, job.size):
         raise job.failure(f"`size` is {job.size:,} bytes but the server's file has {total:,}")
+    if job.size is None and (total or 0) > MAX_BYTES:
+        raise job.failure(f"it has {total:,} bytes, at most {MAX_BYTES:,} are downloaded")
     limit = job.size if total is None else total
     if response.will_close and not response.chunked:
         response.length = None  # read until the connection closes, or bytes beyond the announced length go unnoticed
@@ -210,14 +222,15 @@ def _receive(job: _Job, file: io.FileIO, response: http.client.HTTPResponse, off
     if not offset:
         file.truncate(0)  # before the new validator is written, or old bytes would be taken for the new file's
         os.fsync(file.fileno())
-        note = {"url": job.url, "validator": _validator(response.headers), "total": total}
+        note = {"url": job.url, "marks": asdict(marks_of(response.headers)), "total": total}
         write_atomically(job.beside(".part.json"), json.dumps(note))
     file.seek(offset)
     for block in itertools.chain([first], blocks):
         offset += len(block)
-        if limit is not None and offset > limit:
+        if offset > (MAX_BYTES if limit is None else limit):
             file.truncate(0)
-            raise job.failure(f"the server sent more than the expected {limit:,} bytes, which were discarded")
+            most = f"the {MAX_BYTES:,} bytes that are allowed" if limit is None else f"the expected {limit:,} bytes"
+            raise job.failure(f"the server sent more than {most}, which were discarded")
         try:
             while block := block[file.write(block) :]:  # a write may be short
                 pass
@@ -234,7 +247,8 @@ def _blocks(response: http.client.HTTPResponse, expected: int | None) -> Iterato
             block = response.read1(BLOCK)
         except (OSError, http.client.HTTPException) as problem:
             if arrived != expected:
-                raise _TransferError(f"the transfer was interrupted ({problem})") from problem
+                slow = isinstance(problem, SlowError)
+                raise _TransferError(f"the transfer was interrupted ({problem})", slow=slow) from problem
             block = b""  # everything was received; a reset afterwards does no harm
         arrived, held = arrived + len(block), held + block
         if not block and expected is not None and arrived < expected:
@@ -244,16 +258,13 @@ def _blocks(response: http.client.HTTPResponse, expected: int | None) -> Iterato
             held = b""
 
 
-def _resume_note(job: _Job) -> tuple[str | None, int | None]:
+def _resume_note(job: _Job) -> tuple[Marks, int | None]:
+    """What identified the file when its first byte came, and its length."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # lost or damaged
         note = json.loads(job.beside(".part.json").read_text("utf-8"))
-        return (note["validator"], note["total"]) if note["url"] == job.url else (None, None)
-    return None, None
-
-
-def _validator(headers: http.client.HTTPMessage) -> str | None:
-    tag: str = headers.get("ETag", "")
-    return tag if tag.startswith('"') else headers.get("Last-Modified")  # If-Range accepts no weak tags (W/"…")
+        if note["url"] == job.url:
+            return Marks(**note["marks"]), note["total"]
+    return Marks(), None
 
 
 def _finish(job: _Job, file: io.FileIO) -> None:

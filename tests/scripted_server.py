@@ -36,6 +36,8 @@ class Answer:
     chunked: bool = False
     dribble: int = 0  # sends so many bytes alone at first
     headers: tuple[tuple[str, str], ...] = ()
+    drip: float = 0.0  # sends one byte after the other, with so many seconds in between, until nobody listens
+    drip_headers: bool = False  # … also those of the headers
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -54,6 +56,9 @@ class Handler(BaseHTTPRequestHandler):
         if asked and answer.ranges and same and status == 200:
             begin = int(asked[1]) if answer.begins is None else answer.begins
             status, body = (206, body[begin:]) if begin < len(body) else (416, b"")
+        if answer.drip_headers:
+            self._drip(b"HTTP/1.0 200 OK\r\nX: " + b"x" * 10_000, answer.drip)
+            return
         self.send_response(status)
         if status == 206:
             self.send_header("Content-Range", f"bytes {begin}-{len(answer.body) - 1}/{len(answer.body)}")
@@ -72,7 +77,9 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         sent = body if answer.cut is None else body[: max(answer.cut - begin, 0)]
         self.server.served[number] = len(sent)
-        if answer.chunked:
+        if answer.drip:
+            self._drip(sent, answer.drip)
+        elif answer.chunked:
             ended = b"" if answer.cut is not None else b"\r\n0\r\n\r\n"
             self.wfile.write(b"%x\r\n%b%b" % (len(body), sent, ended))
         else:
@@ -82,6 +89,12 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(sent[answer.dribble :])
         if answer.stall:
             self.server.release.wait(20)
+
+    def _drip(self, data: bytes, pause: float) -> None:
+        for place in range(len(data)):
+            if self.server.release.wait(pause):
+                break
+            self.wfile.write(data[place : place + 1])
 
     def log_message(self, *_: object) -> None:
         pass

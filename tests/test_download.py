@@ -270,10 +270,17 @@ def test_range_that_begins_elsewhere_starts_over(server: Server, target: Path) -
     assert server.ranges() == [f"bytes={HALF}-", None]
 
 
-def test_without_a_validator_the_size_decides(server: Server, target: Path) -> None:
+def test_without_a_validator_only_a_checksum_allows_to_resume(server: Server, target: Path) -> None:
+    leave_half(server, target, Answer(etag=None, cut=HALF))
+    server.answers = [Answer(body=OTHER, etag=None)]  # as long, and another file
+    assert download(server.url, target.with_name("weights.pth")).read_bytes() == OTHER
+    assert server.ranges() == [None]
+
+
+def test_without_a_validator_size_and_checksum_decide(server: Server, target: Path) -> None:
     leave_half(server, target, Answer(etag=None, cut=HALF))
     server.answers = [Answer(etag=None)]
-    assert download(server.url, target).read_bytes() == BODY
+    assert download(server.url, target, f"sha256:{SHA256}").read_bytes() == BODY
     assert server.served == [len(BODY) - HALF]
     assert "If-Range" not in server.asked[0]
 
@@ -281,8 +288,61 @@ def test_without_a_validator_the_size_decides(server: Server, target: Path) -> N
 def test_without_a_validator_another_size_starts_over(server: Server, target: Path) -> None:
     leave_half(server, target, Answer(etag=None, cut=HALF))
     server.answers = [Answer(body=OTHER + b"!", etag=None)]
-    assert download(server.url, target).read_bytes() == OTHER + b"!"
+    digest = hashlib.sha256(OTHER + b"!").hexdigest()
+    assert download(server.url, target, f"sha256:{digest}").read_bytes() == OTHER + b"!"
     assert server.ranges() == [f"bytes={HALF}-", None]
+
+
+DATE = ("Last-Modified", "Tue, 01 Jul 2025 10:00:00 GMT")
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (Answer(etag=None, cut=HALF), Answer(body=OTHER)),  # none before, one now
+        (Answer(cut=HALF), Answer(body=OTHER, etag=None, headers=(DATE,), if_range=False)),  # a tag before, a date now
+        (Answer(etag='W/"a"', cut=HALF, headers=(DATE,)), Answer(body=OTHER, etag='W/"b"', headers=(DATE,), if_range=False)),
+    ],
+)
+def test_parts_with_different_validators_are_never_joined(server: Server, target: Path, first: Answer, then: Answer) -> None:
+    leave_half(server, target, first)
+    server.answers = [then]
+    digest = hashlib.sha256(OTHER).hexdigest()
+    assert download(server.url, target, f"sha256:{digest}").read_bytes() == OTHER
+    assert server.ranges() == [f"bytes={HALF}-", None]
+
+
+def test_a_file_above_the_limit_is_not_downloaded(server: Server, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download_module, "MAX_BYTES", HALF)
+    with pytest.raises(DownloadError, match="it has 300,000 bytes, at most 150,000 are downloaded"):
+        download(server.url, target)
+    server.answers = [Answer(length=-1)]
+    with pytest.raises(DownloadError, match="more than the 150,000 bytes that are allowed"):
+        download(server.url, target)
+    assert left(target) == set()
+    assert download(server.url, target, size=len(BODY)).read_bytes() == BODY  # a stated size is its own limit
+
+
+@pytest.mark.parametrize("in_headers", [False, True])
+def test_a_server_that_sends_a_byte_now_and_then(
+    server: Server, target: Path, monkeypatch: pytest.MonkeyPatch, in_headers: bool
+) -> None:
+    monkeypatch.setattr(download_module, "RATE_SECONDS", 0.3)
+    server.answers = [Answer(drip=0.02, drip_headers=in_headers)]
+    begin = time.monotonic()
+    with pytest.raises(DownloadError, match="bytes per second, at least 1,000 are needed"):
+        download(server.url, target, retries=1)
+    assert time.monotonic() - begin < 5
+    assert len(server.asked) == 2  # progress of a slow server does not count
+
+
+def test_the_whole_download_has_a_time(server: Server, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download_module, "LONGEST", 0.3)
+    server.answers = [Answer(drip=0.02)]
+    begin = time.monotonic()
+    with pytest.raises(DownloadError, match="longer than 0 seconds"):
+        download(server.url, target)
+    assert time.monotonic() - begin < 5
 
 
 def test_weak_tag_is_not_sent_but_a_date_is(server: Server, target: Path) -> None:
@@ -303,7 +363,7 @@ def test_complete_part_needs_no_bytes(server: Server, target: Path) -> None:
 def test_complete_part_of_unknown_length_is_accepted_by_416(server: Server, target: Path) -> None:
     leave_half(server, target, Answer(cut=HALF))
     target.with_name("weights.pth.part").write_bytes(BODY)
-    note = {"url": server.url, "validator": '"one"', "total": None}
+    note = {"url": server.url, "marks": {"tag": '"one"', "date": None}, "total": None}
     target.with_name("weights.pth.part.json").write_text(json.dumps(note))
     server.answers = [Answer()]
     assert download(server.url, target).read_bytes() == BODY
