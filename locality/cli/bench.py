@@ -56,10 +56,14 @@ def bench(
     boxes: options.Boxes = None,
     limit: Annotated[int | None, typer.Option(help="Maximum number of images, for a quick run.")] = None,
     download: options.Download = False,
+    no_code: Annotated[
+        bool, typer.Option("--no-code", help="Refuse models and architectures of the form package.module:function.")
+    ] = False,
 ) -> None:
     """Run a suite: models × methods × images to tables. An interrupted run resumes where it stopped."""
     with warnings_as_lines():
         from locality.progress import progress
+        from locality.runner.no_code import without_code
         from locality.runner.plan import make_plan
         from locality.runner.run import machine_here, run_suite
         from locality.runner.suite_file import SuiteError, draft_suite, with_images
@@ -67,6 +71,7 @@ def bench(
         machine = machine_here(engine, processes, threads, device, address, gpus)
         try:
             draft = with_images(draft_suite(suite, download), data, boxes, limit)
+            draft = without_code(draft) if no_code else draft
             folder = out or Path("results") / draft.suite.name
             if not dry_run and not draft.problems:
                 options.check_folder(folder)

@@ -31,6 +31,7 @@ from locality.training.step_size import STEP_SIZES, OneCycle, StepSizeSettings
 from locality.training.weight_shifts import WEIGHT_SHIFTS
 from locality.training.weight_shifts.no_shift import NoShift
 from locality.types import Threat
+from locality.zoo.architectures import is_function
 from locality.zoo.nets import NETS
 
 RECIPES = Path(__file__).parent / "recipes"
@@ -131,6 +132,8 @@ class Recipe:
         ]
         if self.seed >= 2**32:
             problems.append(Problem("seed", f"must be below 2³², got {self.seed}"))
+        if self.start is not None and is_function(self.start):
+            problems.append(Problem("start", f"must be a model or a checkpoint, not code to run, got {self.start!r}"))
         if not self.name or set(self.name) & set("/\\\0") or self.name.startswith("."):
             problems.append(Problem("name", f"must be usable as a file name, got {self.name!r}"))
         if not all(0 < value < float("inf") for value in self.std):

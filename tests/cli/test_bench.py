@@ -1,6 +1,7 @@
 """`locality bench` as a person types it."""
 
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from typer.testing import CliRunner, Result
 
 from locality.cli import app
 from locality.results.folder import read_results
+from locality.zoo.catalog import CHECKPOINTS
 
 SUITE = """
 models = ["suite_models:steady"]
@@ -176,3 +178,29 @@ def test_bad_options(suite: Path) -> None:
     ):
         done = locality(suite, *words)
         assert message in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        '"evil:net"',
+        '{ name = "a", load = "evil:net" }',
+        '{ name = "", load = "evil:net" }',
+        '{ name = "shapes_cnn", load = "evil:net" }',
+        '{ name = "a", load = "WEIGHTS", arch = "evil:net" }',
+    ],
+)
+def test_no_code_refuses_functions_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evil.py").write_text("open('it ran', 'w').close()\n")
+    weights = CHECKPOINTS / "shapes_cnn.safetensors"
+    models = f'models = ["shapes_cnn_robust", {model.replace("WEIGHTS", str(weights))}]\n'
+    (tmp_path / "suite.toml").write_text(models + 'data = { name = "shapes", limit = 2, options = { count = 20 } }')
+    done = locality("suite.toml", "--no-code", "--dry-run")
+    assert done.exit_code == 2
+    assert "runs code, evil:net, which --no-code refuses" in done.stderr
+    assert not (tmp_path / "it ran").exists()
+    monkeypatch.delitem(sys.modules, "evil", raising=False)
+    assert locality("suite.toml", "--dry-run").exit_code == 2  # the file has no such function
+    assert (tmp_path / "it ran").exists()
+    monkeypatch.delitem(sys.modules, "evil", raising=False)

@@ -177,6 +177,7 @@ def test_every_part_is_read(tmp_path: Path) -> None:
         (GOOD + "evaluate_epsilon = 0", "evaluate_epsilon", "must be a positive distance"),
         (GOOD + "[augmentation]\nshift = -3", "augmentation.shift", "must be at least 0"),
         (GOOD + "[augmentation]\ncolour = -0.1", "augmentation.colour", "must be at least 0"),
+        (GOOD + 'start = "my_models:net"', "start", "must be a model or a checkpoint, not code to run"),
         (GOOD + "seed = -1", "seed", "must be at least 0"),
         (GOOD + "seed = 4294967296", "seed", "must be below 2³²"),
         (GOOD + "batch_size = 0", "batch_size", "must be above 0"),
