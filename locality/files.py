@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import platformdirs
 
@@ -19,6 +20,7 @@ PACKAGED = {"manifests": "data_manifests", "suites": "bench/suites"}
 PACKAGE = Path(__file__).resolve().parent
 BLOCK = 1 << 20
 FORMULA = re.compile(r"[=+\-@\t\r]")  # the starts of what a spreadsheet would run
+SEAL = "content_sha256"  # key of a JSON file that holds the hash of the others
 
 
 def write_atomically(path: Path, content: bytes | str | Callable[[Path], object]) -> None:
@@ -111,3 +113,22 @@ def file_hash(path: str | Path, algorithm: str = "sha256") -> str:
         while block := file.read(BLOCK):
             digest.update(block)
     return digest.hexdigest()
+
+
+def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a JSON file with a hash of itself, which `is_intact` checks after reading."""
+    return {**content, SEAL: _content_hash(content)}
+
+
+def is_intact(content: Mapping[str, Any]) -> bool:
+    """Whether the content is what was sealed. One without a seal, of an earlier version, counts as intact.
+
+    >>> is_intact(sealed({"rows": 3})), is_intact(sealed({"rows": 3}) | {"rows": 2}), is_intact({"rows": 3})
+    (True, False, True)
+    """
+    return SEAL not in content or content[SEAL] == _content_hash(content)
+
+
+def _content_hash(content: Mapping[str, Any]) -> str:
+    plain = json.loads(json.dumps({key: value for key, value in content.items() if key != SEAL}))
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()

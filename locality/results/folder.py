@@ -4,12 +4,16 @@
     units/KEY.*.parquet the tables of one unit; KEY.json, written last, marks them as complete
     tables/*.parquet    all units merged in the order of the plan, with results.json; enough to publish
 
+KEY.json and results.json hold the sha256 of the tables beside them, and every JSON file one of its own content. A damaged
+unit counts as missing, so that the next run measures it again.
+
 Reading needs no torch and nothing about the measurements: each Parquet file carries its schema.
 """
 
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +22,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from locality.files import write_atomically
+from locality.files import file_hash, is_intact, sealed, write_atomically
 from locality.results.parquet import arrow_table, frame_of, is_parquet, read_parquet, write_parquet
 from locality.results.results import Results
 from locality.results.schema import CORE, FAULTS, MODELS, Schema
@@ -72,12 +76,17 @@ class RunFolder:
     def record(self, key: str) -> dict[str, Any] | None:
         """The content of the unit's KEY.json, or None where it or a table is incomplete or damaged."""
         try:
-            record = json.loads(self.record_path(key).read_text(encoding="utf-8"))
+            record: dict[str, Any] = json.loads(self.record_path(key).read_text(encoding="utf-8"))
             sizes = {name: self.table_path(key, name).stat().st_size for name in record["tables"]}
+            if not is_intact(record) or sizes != record["tables"]:
+                return None
+            if "sha256" in record:
+                whole = record["sha256"] == {name: file_hash(self.table_path(key, name)) for name in sizes}
+            else:  # of an earlier version
+                whole = all(is_parquet(self.table_path(key, name)) for name in sizes)
         except (OSError, ValueError, TypeError, KeyError):
             return None
-        complete = sizes == record["tables"] and all(is_parquet(self.table_path(key, name)) for name in sizes)
-        return record if complete else None
+        return record if whole else None
 
     def finished(self, plan: Mapping[str, Any]) -> list[FinishedUnit]:
         """The plan's units that are complete, in its order."""
@@ -132,6 +141,10 @@ def read_results(folder: str | Path) -> Results:
     if run.plan_path.is_file() and run.units.is_dir():
         plan = run.plan()
         units = run.finished(plan)
+        damaged = len(plan["units"]) - len(units) - sum(not run.record_path(key).exists() for _, _, key in plan["units"])
+        if damaged:
+            count = "1 unit is" if damaged == 1 else f"{damaged:,} units are"
+            warnings.warn(f"`{folder}`: {count} damaged and left out: run the suite again", stacklevel=2)
         description = about(plan, units)
         pieces = {name: list(run.pieces(plan, units, name)) for name in table_names(units)}
         tables = {name: pa.concat_tables(several) for name, several in pieces.items() if several}
@@ -140,7 +153,9 @@ def read_results(folder: str | Path) -> Results:
         if tables_folder is None:
             raise ValueError(f"`{folder}` holds no results: pass the folder that `locality bench SUITE --out` wrote")
         description = read_json(tables_folder / "results.json", ("name", "provenance"))
-        tables = {path.stem: read_parquet(path) for path in sorted(tables_folder.glob("*.parquet"))}
+        paths = sorted(tables_folder.glob("*.parquet"))
+        hashes = description.get("sha256", {path.stem: None for path in paths})  # earlier versions stored none
+        tables = {name: read_parquet(tables_folder / f"{name}.parquet", sha256) for name, sha256 in hashes.items()}
     for name in CORE.keys() & tables.keys():
         missing = CORE[name].keys() - {*tables[name].column_names, *OPTIONAL}
         if missing:
@@ -183,13 +198,14 @@ def _with(first: pa.Table, others: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 
 def write_about(folder: Path, description: Mapping[str, Any], rows: Mapping[str, int]) -> None:
-    """Write results.json: name, provenance and the number of rows per table."""
-    write_json(folder / "results.json", {**description, "rows": dict(rows)})
+    """Write results.json: name, provenance, and the number of rows and the sha256 of each table."""
+    hashes = {name: file_hash(folder / f"{name}.parquet") for name, count in rows.items() if count}
+    write_json(folder / "results.json", {**description, "rows": dict(rows), "sha256": hashes})
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a mapping as one of the folder's JSON files."""
-    write_atomically(path, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+    """Write a mapping as one of the folder's JSON files, with a hash of itself."""
+    write_atomically(path, json.dumps(sealed(content), ensure_ascii=False, indent=1) + "\n")
 
 
 def read_json(path: Path, keys: Sequence[str]) -> dict[str, Any]:
@@ -202,6 +218,8 @@ def read_json(path: Path, keys: Sequence[str]) -> dict[str, Any]:
         raise _damaged(path, "not a table")
     if content.get("format", FORMAT) != FORMAT:
         raise ValueError(f"`{path}` was written by another version of locality: run the suite again")
+    if not is_intact(content):
+        raise _damaged(path, "its content is not what was written")
     missing = [key for key in keys if key not in content]
     if missing:
         raise _damaged(path, f"without {', '.join(missing)}")

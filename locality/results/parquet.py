@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from locality.files import write_atomically
+from locality.files import file_hash, write_atomically
 from locality.results.schema import Schema
 
 ARROW_TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_(), bytes: pa.binary()}
@@ -70,9 +70,11 @@ def _groups(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
         yield pa.concat_tables(waiting)
 
 
-def read_parquet(path: Path) -> pa.Table:
-    """A table that `write_parquet` wrote."""
+def read_parquet(path: Path, sha256: str | None = None) -> pa.Table:
+    """A table that `write_parquet` wrote; ValueError if it is damaged or its bytes have another sha256."""
     try:
+        if sha256 is not None and file_hash(path) != sha256:
+            raise OSError("its bytes are not those that were written")
         return pq.ParquetFile(path).read()
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"`{path}` is damaged ({_line(error)}): delete it and run the suite again") from error

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from locality.errors import ArgumentError
-from locality.files import write_atomically
+from locality.files import SEAL, is_intact, sealed, write_atomically
 
 
 def model_fingerprint(model: nn.Module) -> str:
@@ -60,19 +60,22 @@ class AttackCache:
             folder.mkdir(parents=True, exist_ok=True)
 
     def load(self, name: str) -> dict[str, Any] | None:
-        """The result of that name; None if there is none or it cannot be read."""
+        """The result of that name; None if there is none or it is damaged."""
         if self.folder is None:
             return None
         try:
             result = json.loads((self.folder / f"{name}.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        return result if isinstance(result, dict) else None
+        if not isinstance(result, dict) or SEAL not in result or not is_intact(result):
+            return None
+        del result[SEAL]
+        return result
 
     def save(self, name: str, result: dict[str, Any]) -> None:
-        """Write a result; its file appears complete or not at all."""
+        """Write a result with a hash of itself; its file appears complete or not at all."""
         if self.folder is not None:
-            write_atomically(self.folder / f"{name}.json", json.dumps(result))
+            write_atomically(self.folder / f"{name}.json", json.dumps(sealed(result)))
 
 
 def _source(kind: type) -> str:

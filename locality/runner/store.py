@@ -12,6 +12,7 @@ from typing import Literal
 import pandas as pd
 import pyarrow as pa
 
+from locality.files import file_hash
 from locality.results.folder import FORMAT, RunFolder, about, table_names, write_about, write_json, write_table
 from locality.results.parquet import arrow_schema, arrow_table, frame_of, write_parquet
 from locality.runner.plan import Plan, Task, Unit
@@ -63,6 +64,7 @@ class Store:
             "model": task.unit.model,
             "unit": str(task.unit),
             "tables": {name: files.table_path(key, name).stat().st_size for name in measured.tables},
+            "sha256": {name: file_hash(files.table_path(key, name)) for name in measured.tables},
             "faults": measured.faults,
             "notes": measured.notes,
             "seconds": round(measured.seconds, 3),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from locality.files import write_atomically
 
 # Tensors, numbers, texts, and lists and dictionaries of them: what torch.load reads without executing code.
 State = dict[str, Any]
+SEAL = b"\nsha256 "  # before the hash of all bytes in front of it, at the end of the file
 
 
 @dataclass
@@ -32,7 +35,10 @@ class RunState:
 
 def write_state(state: RunState, path: Path) -> None:
     """Write the state so that a power cut leaves the old one or the new one."""
-    write_atomically(path, lambda part: torch.save(vars(state), part))
+    buffer = io.BytesIO()
+    torch.save(vars(state), buffer)
+    content = buffer.getvalue()
+    write_atomically(path, content + SEAL + hashlib.sha256(content).hexdigest().encode())
 
 
 def read_state(path: Path) -> RunState | None:
@@ -40,7 +46,12 @@ def read_state(path: Path) -> RunState | None:
     if not path.exists():
         return None
     try:
-        return RunState(**torch.load(path, map_location="cpu", weights_only=True))
+        content, seal, digest = path.read_bytes().rpartition(SEAL)
+        if seal and hashlib.sha256(content).hexdigest().encode() != digest:
+            raise ValueError("its bytes are not those that were written")
+        # Without a seal, as earlier versions wrote it, all of the file is behind it.
+        file = io.BytesIO(content if seal else digest)
+        return RunState(**torch.load(file, map_location="cpu", weights_only=True))
     except Exception:  # whatever a damaged file makes torch raise, the remedy is the same
         raise ValueError(f"`{path}` is not the state of a run, or is damaged: delete it to start over") from None
 

@@ -88,6 +88,9 @@ def test_saved_is_loaded_and_damaged_is_not(tmp_path: Path) -> None:
     file = tmp_path / "new/folder/a.json"
     file.write_text(file.read_text()[:-3])
     assert cache.load("a") is None
+    cache.save("a", {"numbers": [1, 2]})
+    file.write_text(file.read_text().replace("[1, 2]", "[1, 3]"))  # one bit
+    assert cache.load("a") is None
     file.write_text("[1]")
     assert cache.load("a") is None
 

@@ -180,7 +180,8 @@ def test_a_damaged_unit_is_measured_again(tmp_path: Path) -> None:
     before = contents(tmp_path)
     shard = sorted((tmp_path / "units").glob("*.rows.parquet"))[0]
     shard.write_bytes(bytes(shard.stat().st_size))
-    assert read_results(tmp_path).provenance["units"] == {"planned": 2, "finished": 1, "with faults": 0}
+    with pytest.warns(UserWarning, match="damaged"):
+        assert read_results(tmp_path).provenance["units"] == {"planned": 2, "finished": 1, "with faults": 0}
     assert run_suite(suite, tmp_path, HERE).kept == 1
     assert contents(tmp_path) == before
 
@@ -195,11 +196,46 @@ def test_damaged_files_are_named_with_what_to_do(tmp_path: Path, plan: Plan, mea
     with pytest.raises(ValueError, match=r"results.json` is damaged \(.*\): run the suite again"):
         read_results(tmp_path / "tables")
     store.write_plan(plan)
-    shard = store.files.table_path(plan.units[0].key, "rows")
-    whole = shard.read_bytes()
-    shard.write_bytes(whole[:4] + bytes(300) + whole[304:])  # pages, which only reading shows
+    store.write_tables()
+    (tmp_path / "tables/robust.parquet").unlink()
+    with pytest.raises(ValueError, match=r"robust.parquet` is damaged \(.*\): delete it and run the suite again"):
+        read_results(tmp_path / "tables")
+    store.write_tables()
+    flipped(tmp_path / "tables/rows.parquet", 200)  # inside a page, which pyarrow may read as another number
     with pytest.raises(ValueError, match=r"rows.parquet` is damaged \(.*\): delete it and run the suite again"):
-        read_results(tmp_path)
+        read_results(tmp_path / "tables")
+    about = tmp_path / "tables/results.json"
+    about.write_text(about.read_text().replace('"planned": ', '"planned": 1'))
+    with pytest.raises(ValueError, match=r"results.json` is damaged \(its content is not what was written\)"):
+        read_results(tmp_path / "tables")
+
+
+def flipped(path: Path, place: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_flipped_bit_in_a_unit_means_missing(tmp_path: Path, plan: Plan, measured: dict[str, Measured]) -> None:
+    store = filled(tmp_path, plan, measured, 0)
+    key = plan.units[0].key
+    for path in (store.files.table_path(key, "rows"), store.files.record_path(key)):
+        flipped(path, 200)
+        assert store.state(key) == "missing"
+        with pytest.warns(UserWarning, match="1 unit is damaged and left out: run the suite again"):
+            assert read_results(tmp_path).provenance["units"]["finished"] == len(plan.units) - 1
+        flipped(path, 200)
+        assert store.state(key) == "finished"
+
+
+def test_units_of_versions_without_hashes_are_read(tmp_path: Path, plan: Plan, measured: dict[str, Measured]) -> None:
+    store = filled(tmp_path, plan, measured, 0)
+    for path in [*store.files.units.glob("*.json"), tmp_path / "plan.json", tmp_path / "tables/results.json"]:
+        content = json.loads(path.read_text())
+        content.pop("sha256", None)
+        del content["content_sha256"]
+        path.write_text(json.dumps(content))
+    assert len(read_results(tmp_path).rows) == len(read_results(tmp_path / "tables").rows) == 2 * 3 * 3
 
 
 def test_one_run_at_a_time_and_leftovers_are_removed(tmp_path: Path) -> None:

@@ -302,6 +302,12 @@ def test_what_cannot_be_resumed(tmp_path: Path) -> None:
     (tmp_path / "state.pt").write_bytes(b"not a state")
     with pytest.raises(ValueError, match=r"state.pt` is not the state of a run.* delete it to start over"):
         train(one, tmp_path, device="cpu")
+    for place in (300, -1):  # in a tensor or a key, and in the hash itself
+        content = bytearray((tmp_path / "started/state.pt").read_bytes())
+        content[place] ^= 1
+        (tmp_path / "state.pt").write_bytes(content)
+        with pytest.raises(ValueError, match=r"state.pt` is not the state of a run, or is damaged"):
+            train(started, tmp_path, device="cpu")
     with pytest.raises(ValueError, match="`batch_size` must be at most the number of training images, 48, got 64"):
         train(replace(one, batch_size=64), tmp_path / "other", device="cpu")
 
