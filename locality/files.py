@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -20,6 +21,9 @@ PACKAGED = {"manifests": "data_manifests", "suites": "bench/suites"}
 PACKAGE = Path(__file__).resolve().parent
 BLOCK = 1 << 20
 FORMULA = re.compile(r"[=+\-@\t\r]")  # the starts of what a spreadsheet would run
+# Parts of locality that cannot influence a measured number, except for some files of the runner.
+WITHOUT_NUMBERS = ("cli", "report", "results", "training", "runner", "progress.py", "download.py", "__main__.py")
+RUNNER_WITH_NUMBERS = ("runner/explain_batch.py", "runner/measurement.py", "runner/measurements/")
 SEAL = "content_sha256"  # key of a JSON file that holds the hash of the others
 
 
@@ -132,3 +136,22 @@ def is_intact(content: Mapping[str, Any]) -> bool:
 def _content_hash(content: Mapping[str, Any]) -> str:
     plain = json.loads(json.dumps({key: value for key, value in content.items() if key != SEAL}))
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+@functools.cache
+def source_hashes() -> Mapping[str, str]:
+    """The sha256 of each of locality's own source files that can influence a measured number.
+
+    >>> "boundary/bisect.py" in source_hashes(), "cli/bench.py" in source_hashes()
+    (True, False)
+    """
+    names = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
+    chosen = (
+        name for name in names if name.startswith(RUNNER_WITH_NUMBERS) or name.partition("/")[0] not in WITHOUT_NUMBERS
+    )
+    return {name: file_hash(PACKAGE / name) for name in chosen}
+
+
+def source_hash() -> str:
+    """One hash of all of `source_hashes`: stored numbers are of this code."""
+    return _content_hash(source_hashes())

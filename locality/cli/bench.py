@@ -104,6 +104,10 @@ def _print_outcome(outcome: Outcome) -> None:
     new = outcome.units - outcome.kept
     units = "1 unit" if outcome.units == 1 else f"{outcome.units:,} units"
     say(f"{units}: {outcome.kept:,} kept, {new:,} measured in {duration_text(outcome.seconds)}")
+    if outcome.outdated.units:
+        count = outcome.outdated.units
+        units = "1 unit of the last run was" if count == 1 else f"{count:,} units of the last run were"
+        say(f"{units} measured again; changed since then: {', '.join(outcome.outdated.changes)}")
     for note in outcome.notes:
         say(f"locality: warning: {note}", error=True)
     if len(outcome.faults):

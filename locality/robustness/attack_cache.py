@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from locality.errors import ArgumentError
-from locality.files import SEAL, is_intact, sealed, write_atomically
+from locality.files import SEAL, is_intact, sealed, source_hash, write_atomically
 
 
 def model_fingerprint(model: nn.Module) -> str:
@@ -42,8 +42,8 @@ def model_fingerprint(model: nn.Module) -> str:
 
 
 def batch_name(settings: dict[str, Any], images: Tensor, accepted: Sequence[tuple[int, ...]]) -> str:
-    """The name of a batch's result: a hash of the settings, the pixels in order, and the labels accepted for each image."""
-    digest = hashlib.sha256(json.dumps([settings, accepted], sort_keys=True).encode())
+    """The name of a batch's result: a hash of settings, pixels in order, labels accepted for each image, and our sources."""
+    digest = hashlib.sha256(json.dumps([settings, accepted, source_hash()], sort_keys=True).encode())
     digest.update(str(tuple(images.shape)).encode())
     digest.update(_bytes(images))
     return digest.hexdigest()[:32]

@@ -12,11 +12,12 @@ from typing import Any
 from locality.data.dataset import ImageDataset
 from locality.data.defaults import default_data
 from locality.errors import Problem
+from locality.files import source_hash
 from locality.progress import Progress, no_progress
 from locality.results.schema import Schema
 from locality.runner.measurement import Measurement, Part, as_json
 from locality.runner.measurements import MEASUREMENTS
-from locality.runner.provenance import PACKAGES
+from locality.runner.provenance import PACKAGES, SOURCES
 from locality.runner.suite import ModelChoice, Suite
 from locality.runner.suite_file import SuiteError, data_problems
 from locality.runner.suite_images import (
@@ -154,8 +155,9 @@ def make_plan(
 
 @functools.cache
 def installed_versions() -> tuple[tuple[str, str], ...]:
-    """The versions of packages that numbers depend on; they are part of every key."""
-    return tuple((name, version(name)) for name in (*PACKAGES, "pyautoattack"))
+    """The versions of packages that numbers depend on, and a hash of our own sources; they are part of every key."""
+    packages = tuple((name, version(name)) for name in (*PACKAGES, "pyautoattack"))
+    return (*packages, (SOURCES, source_hash()[:16]))
 
 
 def images_of(suite: Suite, part: Part, model: PlannedModel) -> ImageDataset:

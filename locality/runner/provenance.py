@@ -11,8 +11,10 @@ import torch
 from torch import nn
 
 from locality.data.dataset import ImageDataset
+from locality.files import source_hash
 from locality.zoo.state_dict import weights_hash
 
+SOURCES = "locality sources"  # beside the versions: a hash of the files that numbers depend on
 PACKAGES = ("locality", "torch", "captum", "foolbox", "timm", "numpy")
 
 
@@ -23,6 +25,8 @@ def provenance(model: nn.Module, data: ImageDataset, settings: Mapping[str, Any]
         "data": data.name,
         "data_sha256": data_sha256,
         "settings": {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()},
-        "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
+        "versions": {"python": platform.python_version()}
+        | {name: version(name) for name in PACKAGES}
+        | {SOURCES: source_hash()[:16]},
         "threads": torch.get_num_threads(),
     }

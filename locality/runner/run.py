@@ -15,7 +15,7 @@ from locality.progress import Progress, no_progress
 from locality.runner.local_engine import available_devices, checked_devices, run_locally
 from locality.runner.plan import Plan, Task, make_plan
 from locality.runner.ray_engine import run_on_ray
-from locality.runner.store import Store
+from locality.runner.store import Outdated, Store
 from locality.runner.suite import Suite
 from locality.runner.unit import Measured
 
@@ -73,6 +73,7 @@ class Outcome:
     faults: pd.DataFrame
     notes: tuple[str, ...]
     seconds: float
+    outdated: Outdated  # units of earlier runs that were measured again
 
 
 def machine_here(
@@ -104,6 +105,7 @@ def run_suite(
     plan = suite if isinstance(suite, Plan) else make_plan(suite, device=machine.device)
     store = Store(Path(out))
     with store.opened():
+        outdated = store.outdated(plan)
         store.write_plan(plan)
         missing = store.missing(plan)
         total, done = sum(map(len, missing)), 0
@@ -114,4 +116,4 @@ def run_suite(
             progress(done, total)
         faults, notes = store.write_tables()
     kept = len(plan.units) - len(missing)
-    return Outcome(store.folder, len(plan.units), kept, faults, notes, time.monotonic() - start)
+    return Outcome(store.folder, len(plan.units), kept, faults, notes, time.monotonic() - start, outdated)

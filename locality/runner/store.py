@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pandas as pd
 import pyarrow as pa
 
-from locality.files import file_hash
+from locality.files import file_hash, source_hashes
 from locality.results.folder import FORMAT, RunFolder, about, table_names, write_about, write_json, write_table
 from locality.results.parquet import arrow_schema, arrow_table, frame_of, write_parquet
 from locality.runner.plan import Plan, Task, Unit
+from locality.runner.provenance import SOURCES
 from locality.runner.suite_models import model_rows
 from locality.runner.unit import Measured
 
 State = Literal["finished", "with faults", "missing"]
+SHOWN_FILES = 3  # of those that changed
+
+
+@dataclass(frozen=True)
+class Outdated:
+    """Units of an earlier run that are measured again, and what has changed since then."""
+
+    units: int = 0
+    changes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -54,6 +64,22 @@ class Store:
         """The plan's units that are not finished, in its order."""
         return [unit for unit in plan.units if self.state(unit.key) != "finished"]
 
+    def outdated(self, plan: Plan) -> Outdated:
+        """The units that were finished by the last run in this folder and have to be measured again; before `write_plan`."""
+        try:
+            before = self.files.plan()
+        except (OSError, ValueError):
+            return Outdated()
+        keys = {(model, unit): key for model, unit, key in before["units"]}
+        count, changed = 0, dict[str, None]()
+        for unit in plan.units:
+            key = keys.get((unit.model, str(unit)), unit.key)
+            record = self.files.record(key) if key != unit.key and self.state(unit.key) != "finished" else None
+            if record is not None:
+                count += 1
+                changed |= dict.fromkeys(_changes(record, plan.task(unit, 1), before.get("sources", {})))
+        return Outdated(count, tuple(changed))
+
     def save(self, task: Task, measured: Measured) -> None:
         """Write a unit's tables, then the record that marks them as complete."""
         files, key = self.files, task.unit.key
@@ -72,6 +98,7 @@ class Store:
             "device": task.device,
             "settings": {part.name: json.loads(part.numbers) for part in task.parts},
             "weights_sha256": task.model.weights_sha256,
+            "model_sha256": task.model.fingerprint,
             "images_sha256": task.unit.images_sha256,
             "versions": dict(task.versions),
         }
@@ -84,6 +111,7 @@ class Store:
             "suite": plan.suite.as_table(),
             "device": plan.device,
             "versions": dict(plan.versions),
+            "sources": dict(source_hashes()),
             "models": model_rows(plan.models),
             "data": {
                 model.name: {"name": model.data, "sha256": digest}
@@ -110,6 +138,29 @@ class Store:
         write_about(files.tables, description, counts)
         faults = pa.concat_tables(files.pieces(plan, units, "faults"))
         return frame_of(faults), tuple(description["provenance"]["notes"])
+
+
+def _changes(record: Mapping[str, Any], task: Task, sources: Mapping[str, str]) -> Iterator[str]:
+    """In which ways the task differs from the unit that was stored; `sources` are the hashes of our files at that time."""
+    before, model = record["versions"], task.model
+    for name, version in task.versions:
+        if name == SOURCES and before.get(name) != version:
+            files = [file for file, digest in source_hashes().items() if sources and sources.get(file) != digest]
+            files += [file for file in sources if file not in source_hashes()]
+            shown = ", ".join(files[:SHOWN_FILES]) + (f" and {len(files) - SHOWN_FILES} more" if files[SHOWN_FILES:] else "")
+            yield f"the code of locality ({shown})" if files else "the code of locality"
+        elif before.get(name) != version:
+            yield f"{name} {before.get(name)} to {version}"
+    if record["weights_sha256"] != model.weights_sha256:
+        yield f"the weights of {model.name}"
+    elif record.get("model_sha256", model.fingerprint) != model.fingerprint:
+        yield f"what {model.name} computes"
+    if record["images_sha256"] != task.unit.images_sha256:
+        yield f"the images of {model.data}"
+    if record["settings"] != {part.name: json.loads(part.numbers) for part in task.parts}:
+        yield f"the settings of {task.part.name}"
+    if record["device"].partition(":")[0] != task.device:
+        yield f"the device {record['device']} to {task.device}"
 
 
 @contextlib.contextmanager
