@@ -137,13 +137,23 @@ class ImageDataset(Dataset[Sample]):
         """The classes that labels index: the model's WordNet ids if a spec lists them, else the data set's own."""
         return self._model_classes or self.source.classes
 
+    def contents(self) -> list[str]:
+        """What identifies the content of each image; a generated one, with its id, by the settings of its generator."""
+        reader = self.source.read
+        if isinstance(reader, FileReader):
+            return reader.contents(self.indices.tolist())
+        if type(reader).__module__.startswith("locality."):  # a record of settings; its code is part of every key
+            return [repr(reader)] * len(self)
+        pixels = (reader(index).image for index in self.indices.tolist())
+        return [hashlib.sha256(image.contiguous().numpy().tobytes()).hexdigest() for image in pixels]
+
     def fingerprint_indices(self) -> list[int]:
         """The indices of the images, up to 16, whose pixels are part of the fingerprint."""
         indices: list[int] = np.linspace(0, len(self) - 1, min(16, len(self))).astype(int).tolist()
         return indices
 
     def fingerprint(self, pixels: Mapping[int, torch.Tensor] | None = None) -> str:
-        """A hash of the chosen images: names, labels, boxes, and the preprocessed pixels of up to 16 of them.
+        """A hash of the chosen images: names, labels, boxes, contents, and the preprocessed pixels of up to 16 of them.
 
         `pixels` has images that were decoded already, by index; others are read.
         """
@@ -153,6 +163,7 @@ class ImageDataset(Dataset[Sample]):
             digest.update(repr(part).encode())
         for index in range(len(manifest)):
             digest.update(np.ascontiguousarray(manifest.boxes(index)).tobytes())
+        digest.update(repr(self.contents()).encode())
         decoded = pixels or {}
         for index in self.fingerprint_indices():
             image = decoded[index] if index in decoded else self[index].image

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import io
 import lzma
 import os
@@ -123,6 +125,19 @@ class Folder:
             raise DataError(f"{self.path}: file name {name!r} {NOT_A_FILE}")
         return os.fdopen(handle, "rb")
 
+    def checksum(self, name: str) -> str:
+        """The sha256 of a file, cached until its size or modification time changes: every model and part asks for it."""
+        try:
+            status = (self.path / name).stat()
+            return _file_sha256(self, name, status.st_size, status.st_mtime_ns)
+        except (DataError, OSError, ValueError):
+            return "cannot be read"
+
+
+@functools.lru_cache(maxsize=200_000)
+def _file_sha256(folder: Folder, name: str, size: int, changed: int) -> str:
+    return hashlib.sha256(folder.read(name)).hexdigest()
+
 
 @dataclass(frozen=True)
 class ZipRoot:
@@ -174,6 +189,14 @@ class ZipRoot:
     def open(self, name: str) -> IO[bytes]:
         """An entry to read from; FileNotFoundError if there is none."""
         return io.BytesIO(self.read(name))
+
+    def checksum(self, name: str) -> str:
+        """The checksum and size that the zip lists for an entry; reading checks them."""
+        try:
+            entry = self._archive().getinfo(name)
+        except (KeyError, DataError):
+            return "cannot be read"
+        return f"{entry.CRC:08x} {entry.file_size}"
 
 
 Root = Folder | ZipRoot

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -49,7 +49,9 @@ class FileReader:
     outline: Callable[[int], Tensor] | None = None
 
     def __call__(self, index: int, outline: bool = False) -> Pixels:
-        return self._pixels(index, self.data(index), outline)
+        data = self.data(index)
+        self._check_hash(index, data)
+        return self._pixels(index, data, outline)
 
     def data(self, index: int) -> bytes:
         """The file's bytes."""
@@ -66,15 +68,25 @@ class FileReader:
         """The file's sha256; DataError if the file, its hash, its pixels or its size do not match the manifest."""
         data = self.data(index)
         self._pixels(index, data, outline=True)
+        self._check_hash(index, data)
+        return hashlib.sha256(data).hexdigest()
+
+    def contents(self, indices: Sequence[int]) -> list[str]:
+        """What identifies the bytes of files: the manifest's sha256, a zip's checksum, or else the file's own sha256."""
+        images = self.manifest.images.iloc[list(indices)]
+        pairs = zip(images["path"].tolist(), images["sha256"].tolist(), strict=True)
+        return [known or self.root.checksum(path) for path, known in pairs]
+
+    def _check_hash(self, index: int, data: bytes) -> None:
+        """Raise if the manifest has another hash."""
+        expected = str(self.manifest.images["sha256"].iloc[index])
+        if not expected:
+            return
         digest = hashlib.sha256(data).hexdigest()
-        image = self.manifest.images.iloc[index]
-        expected = str(image["sha256"])
-        if expected and digest != expected:
-            problem = (
-                f"file {image['path']!r} has sha256 {digest[:12]}…, the manifest says {expected[:12]}…: download it again"
-            )
+        if digest != expected:
+            name = self.manifest.images["path"].iloc[index]
+            problem = f"file {name!r} has sha256 {digest[:12]}…, the manifest says {expected[:12]}…: download it again"
             raise DataError.of([self.manifest.fault(index, "wrong hash", problem)])
-        return digest
 
     def _pixels(self, index: int, data: bytes, outline: bool) -> Pixels:
         image = self.manifest.images.iloc[index]

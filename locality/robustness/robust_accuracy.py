@@ -24,8 +24,9 @@ from locality.model_calls.devices import on_device
 from locality.progress import Progress, no_progress
 from locality.robustness import Attack, check_request
 from locality.robustness.attack_batches import UNBROKEN, Outcome, attack_batch, batches, clean_predictions
-from locality.robustness.attack_cache import AttackCache, batch_name, model_fingerprint
+from locality.robustness.attack_cache import AttackCache, batch_name
 from locality.robustness.autoattack import attacks_of, check_sizes
+from locality.robustness.fingerprint import model_fingerprint
 from locality.robustness.gradient_masking import Caveat, examine, square_caveat
 from locality.statistics import share_summary, wilson_interval
 from locality.types import ABSTAINED, Batch, Norm, Threat

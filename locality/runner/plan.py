@@ -202,7 +202,7 @@ def _units(
     for first in range(0, len(data), size):
         last = min(first + size, len(data))
         images = block_hash(data, first, last)
-        subject = (model.name, model.fingerprint, repr(model.spec))
+        subject = (model.name, model.fingerprint, repr(model.probe), repr(model.spec))
         depends: list[Any] = [part.measurement, part.numbers, subject, images, reference, device, versions]
         depends += [[other.measurement, other.numbers] for other in along]
         units.append(Unit(model.name, part.name, first, last, images, _digest(depends)[:32]))

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from locality.data.dataset import ImageDataset, UnknownClassesWarning
-from locality.data.roots import Folder
-from locality.data.source import FileReader, Source
+from locality.data.source import Source
 from locality.data.sources import open_source
 from locality.errors import DataError
 from locality.runner.suite import DataChoice
@@ -64,12 +63,11 @@ def no_class_warnings() -> Iterator[None]:
 
 
 def block_hash(data: ImageDataset, first: int, last: int, decoded: Sample | None = None) -> str:
-    """A hash of the images from `first` to before `last`: names, labels, boxes, file hashes, the first one's pixels.
+    """A hash of the images from `first` to before `last`: names, labels, boxes, contents, and the first one's pixels.
 
-    The hash of a file is the manifest's, or that of its bytes where the manifest has none; entries of a zip are not hashed,
-    because nobody replaces a single one. Pixels are included because names are not enough: `shapes` with another
-    cue has the same names. Only the first image is decoded, because decoding all would take as long as some measurements;
-    `decoded` is that image if it was read already.
+    The content of a file is its hash in the manifest, its checksum in the zip, or else the hash of its bytes. Only the first
+    image is decoded, because decoding all would take as long as some measurements; `decoded` is that image if it was read
+    already.
     """
     block = image_subset(data, range(first, last))
     manifest = block.manifest
@@ -78,7 +76,7 @@ def block_hash(data: ImageDataset, first: int, last: int, decoded: Sample | None
         digest.update(repr(manifest.images[column].tolist()).encode())
     digest.update(repr((block.region, block.classes, block.spec)).encode())
     digest.update(np.ascontiguousarray(manifest.corners).tobytes() + manifest.first.tobytes())
-    for content in _file_hashes(block):
+    for content in block.contents():
         digest.update(content.encode())
     try:
         image = (decoded or block[0]).image
@@ -86,28 +84,6 @@ def block_hash(data: ImageDataset, first: int, last: int, decoded: Sample | None
     except DataError:
         digest.update(b"cannot be read")
     return digest.hexdigest()
-
-
-def _file_hashes(data: ImageDataset) -> Iterator[str]:
-    """The hash of each file in a folder whose hash is not in the manifest."""
-    reader = data.source.read
-    if not isinstance(reader, FileReader) or not isinstance(reader.root, Folder):
-        return
-    images = data.manifest.images
-    for name, known in zip(images["path"].tolist(), images["sha256"].tolist(), strict=True):
-        if known:
-            continue
-        try:
-            status = (reader.root.path / name).stat()
-            yield _file_hash(reader.root, name, status.st_size, status.st_mtime_ns)
-        except (DataError, OSError, ValueError):
-            yield "cannot be read"
-
-
-@functools.lru_cache(maxsize=200_000)
-def _file_hash(folder: Folder, name: str, size: int, changed: int) -> str:
-    """The sha256 of a file, cached until its size or modification time changes: every model and part asks for it."""
-    return hashlib.sha256(folder.read(name)).hexdigest()
 
 
 def unit_size(spec: ModelSpec) -> int:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import re
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from locality.results.schema import MODELS
-from locality.robustness.attack_cache import model_fingerprint
+from locality.robustness.fingerprint import model_fingerprint, module_source, probe_logits, same_logits
 from locality.runner.suite import ModelChoice, Suite, card_of
 from locality.types import NORMS, ModelSpec, Threat
+from locality.zoo.architectures import is_function
 from locality.zoo.catalog import model_cards
 from locality.zoo.load import load_model
 from locality.zoo.model_card import ModelCard
@@ -32,7 +34,8 @@ class PlannedModel:
     data: str  # the name of the data set it is measured on
     family: str
     weights_sha256: str
-    fingerprint: str  # of weights, layers and their source: what its numbers depend on
+    fingerprint: str  # of weights, layers, hooks and their source: what its numbers depend on
+    probe: tuple[float, ...]  # rounded logits of fixed images
     counterpart: str | None = None
 
     @property
@@ -56,8 +59,15 @@ def described(choice: ModelChoice, model: PixelModel, data: str) -> PlannedModel
         data=data,
         family=choice.family or family_of(choice.source if choice.source in model_cards() else choice.name),
         weights_sha256=weights_hash(model),
-        fingerprint=model_fingerprint(model),
+        fingerprint=fingerprint_of(choice, model),
+        probe=probe_logits(model, model.spec.input_size),
     )
+
+
+def fingerprint_of(choice: ModelChoice, model: PixelModel) -> str:
+    """A hash of the model and of the file of the function that made it, if there is one."""
+    sources = [module_source(text.partition(":")[0]) for text in (choice.source, choice.arch or "") if is_function(text)]
+    return hashlib.sha256("".join([model_fingerprint(model), *sources]).encode()).hexdigest()
 
 
 def threat_of(choice: ModelChoice, known: Threat | None) -> Threat | None:
@@ -121,7 +131,8 @@ def loaded(planned: PlannedModel, device: str) -> PixelModel:
     """The model, if it is the one that was planned. A process caches the last one, because units come model by model."""
     choice = planned.choice
     model = load_model(choice.source, arch=choice.arch, num_classes=choice.num_classes)
-    if model_fingerprint(model) != planned.fingerprint:
+    is_same = fingerprint_of(choice, model) == planned.fingerprint
+    if not is_same or not same_logits(planned.probe, probe_logits(model, model.spec.input_size)):
         raise ValueError(
             f"`{choice.source}` differs from the model that was planned, in its weights or its code: "
             "install the same versions on every machine"

@@ -10,7 +10,8 @@ import torch
 from known_models import small_network
 from torch import Tensor, nn
 
-from locality.robustness.attack_cache import AttackCache, batch_name, model_fingerprint
+from locality.robustness.attack_cache import AttackCache, batch_name
+from locality.robustness.fingerprint import model_fingerprint
 
 
 def test_the_fingerprint_sees_weights_buffers_settings_and_code() -> None:

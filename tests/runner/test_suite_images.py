@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from locality.data import roots
 from locality.data.dataset import load_dataset
 from locality.results.folder import read_results
-from locality.runner import suite_images
 from locality.runner.measurements.gallery import GallerySettings
 from locality.runner.plan import make_plan
 from locality.runner.run import Machine, run_suite
@@ -56,11 +56,11 @@ def test_another_time_or_another_folder_is_the_same_block(manifest: Path, tmp_pa
 def test_a_file_is_hashed_once_for_all_models_and_parts(
     manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    suite_images._file_hash.cache_clear()
+    roots._file_sha256.cache_clear()
     models = (ModelChoice("one", "suite_models:steady"), ModelChoice("two", "suite_models:other"))
     gallery = {"gallery": (GallerySettings(3),)}
     make_plan(Suite("files", models, DataChoice(str(manifest)), ("SM",), search="none", block=2, measurements=gallery))
-    assert suite_images._file_hash.cache_info().misses == 3
+    assert roots._file_sha256.cache_info().misses == 3
 
 
 def test_hashes_that_are_known_and_entries_of_zips_are_not_computed(
@@ -69,7 +69,7 @@ def test_hashes_that_are_known_and_entries_of_zips_are_not_computed(
     def refuse(*_: object) -> str:
         raise AssertionError("a file was hashed")
 
-    monkeypatch.setattr(suite_images, "_file_hash", refuse)
+    monkeypatch.setattr(roots, "_file_sha256", refuse)
     known = write_image(tmp_path / "a.png")
     block_hash(load_dataset(write_csv({"sha256": known})), 0, 1)
     with zipfile.ZipFile(tmp_path / "images.zip", "w") as archive:
