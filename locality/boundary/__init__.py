@@ -14,7 +14,6 @@ SEARCHES is a plain dictionary of functions `(context, **options) → candidates
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -32,6 +31,7 @@ from locality.boundary.thorough import thorough_search
 from locality.model_calls import Calls, Model, open_model
 from locality.model_calls.checks import UNIT, Bounds, check_images, check_labels, check_target
 from locality.model_calls.randomness import image_seeds
+from locality.model_calls.search_logits import UNDEFINED_GRADIENTS, logit_scales, search_logits
 from locality.perturbation import length, margin
 from locality.progress import Progress, no_progress
 from locality.types import Boundary, Norm
@@ -97,7 +97,7 @@ def find_boundary(
             leaving = predictions if labels is None else labels[start : start + BLOCK_SIZE]
             check_target(leaving, logits.shape[1], "labels")
             context = SearchContext(calls, pixels, leaving, norm, image_seeds(pixels, seed), report_block)
-            blocks.append(_search_block(context, logits, run, options))
+            blocks.append(_search_by_scale(context, logits, run, options))
             report_block(len(pixels), len(images))
         points, distance, found, left, crossed_to, optimality = (torch.cat(column) for column in zip(*blocks, strict=True))
         spent = calls.gradients - gradients, calls.forwards - forwards
@@ -106,14 +106,32 @@ def find_boundary(
     return edge
 
 
+def _search_by_scale(context: SearchContext, logits: Tensor, run: Search, options: dict[str, Any]) -> tuple[Tensor, ...]:
+    """`_search_block` for each group of images whose logits are rescaled alike: almost always one, and as they are."""
+    scales = logit_scales(logits)
+    found: list[tuple[Tensor, ...]] = []
+    order: list[int] = []
+    for scale in dict.fromkeys(scales):
+        rows = [row for row, other in enumerate(scales) if other == scale]
+
+        def report(done: int, total: int | None, before: int = len(order)) -> None:
+            context.progress(before + done, len(logits))
+
+        group = context if len(rows) == len(scales) else context.rows(rows, report)
+        with search_logits(context.calls, group.images, logits[rows], scale):
+            found.append(_search_block(group, scale.of(logits[rows]), run, options))
+        order += rows
+    back = torch.tensor(order, device=logits.device).argsort()
+    return tuple(torch.cat(column)[back] for column in zip(*found, strict=True))
+
+
 def _search_block(context: SearchContext, logits: Tensor, run: Search, options: dict[str, Any]) -> tuple[Tensor, ...]:
     """The fields of Boundary for one block of images; `logits` are those of the images."""
     calls, images, labels = context.calls, context.images, context.labels
     points, candidates = images.clone(), images.clone()
     inside = labels == logits.argmax(dim=1)
     if inside.any():
-        seeds = [seed for seed, searched in zip(context.seeds, inside.tolist(), strict=True) if searched]
-        searched = replace(context, images=images[inside], labels=labels[inside], seeds=seeds)
+        searched = context.rows(torch.nonzero(inside)[:, 0].tolist())
         candidates[inside] = run(searched, **options).clamp(*calls.limits)
         points[inside] = bisect(calls, images[inside], candidates[inside], labels[inside], image_logits=logits[inside])
     # The class reached and the boundary's normal come with one gradient; `found` is decided by these logits.
@@ -125,9 +143,10 @@ def _search_block(context: SearchContext, logits: Tensor, run: Search, options: 
             break
         points[missed] += share * (candidates[missed] - points[missed])
         reached[missed], normal[missed] = calls.gradient(points[missed], margin, labels[missed])
-    found = margin(reached, labels) < 0
+    # A model that changes its answer for the image itself has not been taken across.
+    found = (margin(reached, labels) < 0) & (~inside | (points != images).flatten(1).any(dim=1))
     crossed_to = torch.where(found, reached.scatter(1, labels[:, None], -torch.inf).argmax(dim=1), -1)
-    if bool((normal.flatten(1).abs().amax(dim=1) == 0)[~found].any()):
+    if bool((normal.flatten(1).abs().amax(dim=1) == 0)[~found].any()) and not calls.warned(UNDEFINED_GRADIENTS):
         calls.warn("`model` has gradients of exactly 0: its logits do not change around these images, no boundary was found")
     offset = points - images
     distance = torch.where(found, length(offset, context.norm), torch.inf)
@@ -139,7 +158,7 @@ def _warn_of_poor_points(calls: Calls, edge: Boundary) -> None:
     """Warn of points that were found, but not by following gradients: they may be far from the nearest."""
     count, moved = len(edge.found), edge.found & (edge.distance > 0)
     flat = int((moved & edge.optimality.isnan()).sum())  # a normal of length 0 has no angle
-    if flat:
+    if flat and not calls.warned(UNDEFINED_GRADIENTS):
         calls.warn(
             f"`model` has gradients of exactly 0 at the boundary points of {flat} of {count} images: their distances come "
             "from a search without gradients (does the model round, or are its logits saturated?)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from torch import Tensor
@@ -29,6 +29,16 @@ class SearchContext:
     norm: Norm
     seeds: list[int]  # one per image, for any randomness
     progress: Progress = no_progress
+
+    def rows(self, chosen: list[int], progress: Progress | None = None) -> SearchContext:
+        """The context of some of the images, with another `progress` unless None."""
+        return replace(
+            self,
+            images=self.images[chosen],
+            labels=self.labels[chosen],
+            seeds=[self.seeds[row] for row in chosen],
+            progress=self.progress if progress is None else progress,
+        )
 
 
 class Search(Protocol):

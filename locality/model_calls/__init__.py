@@ -126,10 +126,14 @@ class Calls:
             # A chunk that was halved for memory stays halved.
             self.chunk, self.limits = (self.chunk if chunk is None else before[0]), before[1]
 
-    def warn(self, text: str) -> None:
-        """Warn, but only once."""
-        if text not in self._warned:
-            self._warned.add(text)
+    def warned(self, kind: str) -> bool:
+        """Whether a warning of this kind was given."""
+        return kind in self._warned
+
+    def warn(self, text: str, kind: str | None = None) -> None:
+        """Warn, but only once; of a kind, only once whatever the text."""
+        if (kind or text) not in self._warned:
+            self._warned.add(kind or text)
             warn_caller(text)
 
 

@@ -48,7 +48,8 @@ class State:
         share = torch.where(rival_share > MIN_RIVAL_SHARE, crossing_share(value, gradient, offset), 1.0)
         distance = length(offset, self.context.norm) * share
         rounding = 2 * LOGIT_ROUNDING * logits.abs().amax(dim=1)  # a point across by less may not be next time
-        better = (value < -rounding) & (distance < self.best_distance[chosen])
+        # An image that is across itself was inside when it was first evaluated: a model with random answers.
+        better = (value < -rounding) & (distance > 0) & (distance < self.best_distance[chosen])
         kept = chosen[better]
         self.best_distance[kept] = distance[better]
         self.best_offset[kept] = offset[better]
