@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import json
 import os
+import platform
 import re
+import shutil
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,25 +29,82 @@ FORMULA = re.compile(r"[=+\-@\t\r]")  # the starts of what a spreadsheet would r
 WITHOUT_NUMBERS = ("cli", "report", "results", "training", "runner", "progress.py", "download.py", "__main__.py")
 RUNNER_WITH_NUMBERS = ("runner/explain_batch.py", "runner/measurement.py", "runner/measurements/")
 SEAL = "content_sha256"  # key of a JSON file that holds the hash of the others
+FULL_DISK = 1 << 16  # free bytes: with fewer, a failed write is put down to the full disk
+
+
+class FullDiskError(OSError):
+    """No space is left where a file was to be written; `filename` is the folder.
+
+    >>> print(FullDiskError(errno.ENOSPC, "No space left on device", "results"))
+    no space left on the disk of `results`: free some space there or choose another folder
+    """
+
+    def __str__(self) -> str:
+        return f"no space left on the disk of `{self.filename}`: free some space there or choose another folder"
 
 
 def write_atomically(path: Path, content: bytes | str | Callable[[Path], object]) -> None:
     """Write a file atomically and durably: after a crash or power cut it is either complete or as it was before.
 
-    `content` is bytes, a text (written as UTF-8), or a function that writes to the path it is given.
+    `content` is bytes, a text (written as UTF-8), or a function that writes to the path it is given. The file gets the mode
+    of any new file, also where the function would restrict it. Unfinished files of killed processes are removed.
     """
-    unfinished = path.with_name(f".{path.name}-{os.getpid()}.part")
+    _remove_leftovers(path.parent.absolute())
+    unfinished = path.with_name(f".{path.name}-{_machine()}-{os.getpid()}.part")
     try:
+        unfinished.touch()
+        mode = stat.S_IMODE(unfinished.stat().st_mode)
         if callable(content):
             content(unfinished)
         else:
             unfinished.write_bytes(content.encode() if isinstance(content, str) else content)
+        unfinished.chmod(mode)  # safetensors writes files that only their owner can read
         with unfinished.open("rb+") as file:
             os.fsync(file.fileno())
         move_into_place(unfinished, path)
-    except BaseException:
+    except BaseException as error:
+        full = isinstance(error, Exception) and _disk_is_full(error, path.parent)
         unfinished.unlink(missing_ok=True)
+        if full:
+            raise FullDiskError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path.parent)) from error
         raise
+
+
+def _disk_is_full(error: Exception, folder: Path) -> bool:
+    """Whether a write failed for want of space; libraries that write in other languages raise errors of their own."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    try:
+        return shutil.disk_usage(folder).free < FULL_DISK
+    except OSError:
+        return False
+
+
+@functools.cache
+def _machine() -> str:
+    """A few digits for this machine: the number of a process means nothing on another one that shares the folder."""
+    return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
+
+
+@functools.cache
+def _remove_leftovers(folder: Path) -> None:
+    """Remove, once per folder, the unfinished files of processes of this machine that no longer exist."""
+    for leftover in folder.glob(f".*-{_machine()}-*.part"):
+        number = leftover.name.removesuffix(".part").rpartition("-")[2]
+        if number.isdigit() and not _is_running(int(number)):
+            leftover.unlink(missing_ok=True)
+
+
+def _is_running(process: int) -> bool:
+    if os.name != "posix":
+        return True  # elsewhere signal 0 would end the process
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def move_into_place(unfinished: Path, path: Path) -> None:

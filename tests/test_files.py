@@ -8,11 +8,12 @@ import sysconfig
 import venv
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
-from locality.files import PACKAGE, packaged_file, write_atomically, write_csv
+from locality.files import PACKAGE, FullDiskError, packaged_file, write_atomically, write_csv
 
 ROOT = Path(__file__).parents[1]
 
@@ -124,3 +125,57 @@ def test_no_text_of_a_csv_file_is_a_formula(tmp_path: Path) -> None:
     again = pd.read_csv(tmp_path / "rows.csv")
     assert again["image_id"].tolist() == ["'=1+1", "'@a", "'-b", "'\tc", "d"]
     pd.testing.assert_frame_equal(again.drop(columns="image_id"), rows.drop(columns="image_id"))
+
+
+def test_every_file_has_the_mode_of_its_neighbours(tmp_path: Path) -> None:
+    """safetensors writes files that only their owner can read: shared caches could not be shared."""
+    (tmp_path / "neighbour").touch()
+
+    def write_privately(path: Path) -> None:
+        path.unlink(missing_ok=True)
+        path.touch(0o600)
+
+    write_atomically(tmp_path / "weights.safetensors", write_privately)
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert len(modes) == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full")
+def test_a_full_disk_is_a_sentence_that_names_the_folder(tmp_path: Path) -> None:
+    def write(path: Path) -> None:
+        with open("/dev/full", "wb", buffering=0) as file:
+            file.write(b"x")
+
+    (tmp_path / "results").mkdir()
+    with pytest.raises(FullDiskError, match=r"^no space left on the disk of `.*results`: ") as raised:
+        write_atomically(tmp_path / "results/rows.csv", write)
+    assert str(tmp_path / "results") in str(raised.value)
+    assert list((tmp_path / "results").iterdir()) == []
+
+
+def test_a_library_that_hides_the_full_disk_is_seen_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch.save and safetensors raise errors without a number."""
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=0))
+
+    def write(path: Path) -> None:
+        raise RuntimeError("PytorchStreamWriter failed writing file")
+
+    with pytest.raises(FullDiskError):
+        write_atomically(tmp_path / "state.pt", write)
+
+
+def test_leftovers_of_killed_processes_are_removed_and_those_of_living_ones_stay(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys; from pathlib import Path; from locality.files import write_atomically\n"
+        "def write(path): path.write_text('half'); os.kill(os.getpid(), signal.SIGKILL)\n"
+        "write_atomically(Path(sys.argv[1]) / 'a.json', write)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+    (leftover,) = tmp_path.iterdir()
+    assert leftover.name.endswith(".part")
+    living = leftover.with_name(f"{leftover.name.removesuffix('.part').rpartition('-')[0]}-{os.getppid()}.part")
+    living.touch()
+    foreign = tmp_path / ".b.json-00000000-1.part"  # of another machine that shares the folder
+    foreign.touch()
+    write_atomically(tmp_path / "c.json", "{}")
+    assert {path.name for path in tmp_path.iterdir()} == {"c.json", living.name, foreign.name}

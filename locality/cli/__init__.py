@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,6 +17,7 @@ import typer
 from locality import __version__
 from locality.cli import bench, certify, compare, data, eval, explain, figures, models, report, robust, table, train
 from locality.cli.printing import say
+from locality.files import PACKAGE
 
 app = typer.Typer(
     name="locality",
@@ -44,14 +51,20 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error arose; may also follow the command.")] = False,
 ) -> None:
     pass
 
 
 def main() -> None:
-    """Run the command line; an error is one sentence on standard error and exit code 2."""
+    """Run the command line; whatever goes wrong is one sentence on standard error and exit code 2.
+
+    With `--debug` anywhere, or LOCALITY_DEBUG in the environment, the traceback comes first.
+    """
+    arguments, debug = _without_debug(sys.argv[1:])
     try:
-        code = app(prog_name="locality", standalone_mode=False)
+        with _orderly_end():
+            code = app(arguments, prog_name="locality", standalone_mode=False)
     except typer.TyperException as error:
         sentence = _usage_sentence(error)
         if sentence:
@@ -59,12 +72,45 @@ def main() -> None:
         sys.exit(error.exit_code)
     except typer.Abort:
         sys.exit(1)
-    except (ValueError, OSError) as error:
-        if os.environ.get("LOCALITY_DEBUG"):
-            raise
-        say(f"locality: {error}", error=True)
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        say(f"locality: {_sentence(error)}", error=True)
         sys.exit(2)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _without_debug(arguments: list[str]) -> tuple[list[str], bool]:
+    """The arguments without `--debug`, which may stand anywhere before `--`, and whether it was there."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    kept = [word for word in arguments[:end] if word != "--debug"]
+    return kept + arguments[end:], len(kept) < end or bool(os.environ.get("LOCALITY_DEBUG"))
+
+
+@contextmanager
+def _orderly_end() -> Iterator[None]:
+    """Inside the block SIGTERM is an exception, so that unfinished files are removed; only main threads get signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _sentence(error: Exception) -> str:
+    """What went wrong. Errors that name the user's mistake speak for themselves; others also say where they arose."""
+    text = str(error).strip()
+    if isinstance(error, ValueError | OSError | ImportError) and text:
+        return text
+    first = text.partition("\n")[0].rstrip(".:")
+    frames = traceback.extract_tb(error.__traceback__)
+    own = next((frame for frame in reversed(frames) if Path(frame.filename).is_relative_to(PACKAGE)), None)
+    where = "" if own is None else f" in {Path(own.filename).relative_to(PACKAGE.parent)}, line {own.lineno}"
+    kind = "not enough memory" if isinstance(error, MemoryError) else f"unexpected {type(error).__name__}"
+    return f"{kind}{where}{first and f': {first}'} (--debug shows more)"
 
 
 def _usage_sentence(error: typer.TyperException) -> str:
