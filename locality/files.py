@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import hashlib
@@ -11,7 +12,7 @@ import platform
 import re
 import shutil
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -142,6 +143,26 @@ def write_csv(path: Path, rows: pd.DataFrame) -> None:
 
 def _guarded(cell: object) -> object:
     return spreadsheet_text(cell) if isinstance(cell, str) else cell
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Held by one run at a time, and released by the system however the run ends. The folder itself is locked."""
+    try:
+        import fcntl
+    except ImportError:  # not a Unix: no other run is assumed
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ValueError(f"`{folder}` is being written by another run: wait for it, or pass another --out") from None
+        yield
+    finally:
+        os.close(handle)
 
 
 def cache_folder() -> Path:

@@ -18,5 +18,5 @@ def work(task: str, device: str) -> str:
     return f"{task} on {device} with {os.environ.get('POOL_TEST')} in {os.getpid()}"
 
 
-def smaller(task: str) -> str | None:
-    return task[:-1] if task.endswith("!") else None
+def smaller(task: str) -> tuple[str, ...]:
+    return (task[:-1],) if task.endswith("!") else ()

@@ -1,5 +1,10 @@
 """Models for suites, loaded by name in this process and in others: `suite_models:steady` and some that misbehave."""
 
+import multiprocessing
+import os
+import signal
+import time
+
 import torch
 from torch import Tensor, nn
 
@@ -50,6 +55,25 @@ class Picky(Little):
         return torch.where(bright[:, None], logits * torch.nan, logits)
 
 
+class Deadly(Little):
+    """Kills its process, unless it is the parent, for an image whose first pixel is that of the environment."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        pixel = (float(os.environ.get("DEADLY_PIXEL", "inf")) - 0.5) / 0.25
+        if multiprocessing.parent_process() is not None and bool(((images[:, 0, 0, 0] - pixel).abs() < 1e-4).any()):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().forward(images)
+
+
+class Endless(Little):
+    """Never returns from a gradient, unless it is the parent's."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        if images.requires_grad and multiprocessing.parent_process() is not None:
+            time.sleep(3600)
+        return super().forward(images)
+
+
 class Hesitant(Little):
     """Abstains where its two largest logits are close to each other."""
 
@@ -88,6 +112,14 @@ def stuck() -> PixelModel:
 
 def picky() -> PixelModel:
     return _wrapped(Picky())
+
+
+def deadly() -> PixelModel:
+    return _wrapped(Deadly())
+
+
+def endless() -> PixelModel:
+    return _wrapped(Endless())
 
 
 def hesitant() -> PixelModel:

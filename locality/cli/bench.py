@@ -52,6 +52,9 @@ def bench(
         str | None,
         typer.Option(help="Devices, separated by commas, such as cuda:0,cuda:1. By default, all CUDA devices."),
     ] = None,
+    unit_minutes: Annotated[
+        float, typer.Option(help="Minutes after which a unit is stopped and listed as a fault; not on Ray.")
+    ] = 360.0,
     data: Annotated[str | None, typer.Option(help="Images to use instead of the suite's.")] = None,
     boxes: options.Boxes = None,
     limit: Annotated[int | None, typer.Option(help="Maximum number of images, for a quick run.")] = None,
@@ -68,7 +71,7 @@ def bench(
         from locality.runner.run import machine_here, run_suite
         from locality.runner.suite_file import SuiteError, draft_suite, with_images
 
-        machine = machine_here(engine, processes, threads, device, address, gpus)
+        machine = machine_here(engine, processes, threads, device, address, gpus, unit_minutes)
         try:
             draft = with_images(draft_suite(suite, download), data, boxes, limit)
             draft = without_code(draft) if no_code else draft

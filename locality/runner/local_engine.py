@@ -5,8 +5,10 @@ Each process gets its share of the threads, because two processes with all threa
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,10 +19,11 @@ import torch
 from locality.errors import ArgumentError
 from locality.runner.plan import Task
 from locality.runner.process_pool import in_processes
-from locality.runner.unit import Measured, measure, smaller, unit_ids
+from locality.runner.unit import Measured, measure, smaller, unit_ids, whole_units
 
 # Read by the libraries under torch, numpy and scipy when they are loaded.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+MAX_LOST = 2  # images or pieces of a unit that crashed their processes, before the rest is not tried one by one
 CGROUP = Path("/sys/fs/cgroup/cpu.max")
 
 
@@ -30,10 +33,13 @@ def run_locally(
     threads: int = 1,
     devices: Sequence[str] = ("cpu",),
     work: Callable[[Task], Any] = measure,
+    minutes: float | None = None,
 ) -> Iterator[tuple[Task, Any]]:
     """Yield each task with the result of `work(task)`, by default a `Measured`, when it is finished, in any order.
 
-    `processes` is by default the number of cores divided by `threads`, or one per device; 0 works in this process.
+    `processes` is by default the number of cores divided by `threads`, or one per device; 0 works in this process. There, a
+    crash or a unit that never ends cannot be handled. Elsewhere, a unit that takes longer than `minutes` is stopped and
+    listed, and one whose process crashed is measured in halves, so that an image that kills its process costs that image.
     """
     if processes == 0:
         for task in tasks:
@@ -42,9 +48,31 @@ def run_locally(
     count = processes or default_processes(threads, devices)
     worker_devices = [devices[index % len(devices)] for index in range(count)]
     variables = {name: str(threads) for name in THREAD_VARIABLES}
-    yield from in_processes(
-        tasks, functools.partial(on_device, work), worker_devices, smaller=smaller, lost=_lost, variables=variables
+    lost_pieces: Counter[str] = Counter()
+
+    def halves(task: Task) -> Sequence[Task]:
+        """None for other work than measuring, and for a unit that has cost many processes already."""
+        return smaller(task) if work is measure and lost_pieces[task.unit.key] < MAX_LOST else ()
+
+    def lost(task: Task, end: str) -> Measured:
+        lost_pieces[task.unit.key] += 1
+        return Measured.nothing(unit_ids(task), f"its process crashed ({end}): is there enough memory?")
+
+    def late(task: Task) -> Measured:
+        return Measured.nothing(unit_ids(task), f"stopped after {minutes:g} minutes (--unit-minutes)")
+
+    results = in_processes(
+        tasks,
+        functools.partial(on_device, work),
+        worker_devices,
+        smaller=halves,
+        lost=lost,
+        variables=variables,
+        seconds=None if minutes is None else 60 * minutes,
+        late=late,
     )
+    with contextlib.closing(results):
+        yield from whole_units(results)
 
 
 def on_device(work: Callable[[Task], Any], task: Task, device: str) -> Any:
@@ -101,7 +129,3 @@ def _device_problem(name: str) -> str | None:
     except (RuntimeError, AssertionError) as error:
         return str(error).partition("\n")[0].rstrip(".")
     return None
-
-
-def _lost(task: Task, end: str) -> Measured:
-    return Measured.nothing(unit_ids(task), f"its process crashed twice ({end}): is there enough memory?")

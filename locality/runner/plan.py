@@ -52,7 +52,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Task:
-    """A unit with all that a process needs to measure it, `piece` images at a time after a crash.
+    """A unit with all that a process needs to measure it, or a piece of it after a crash.
 
     `parts` has the unit's own part first, then those measured along with it; `measurements` is parallel to it, so that a
     measurement that a user has added reaches other processes, too.
@@ -66,7 +66,15 @@ class Task:
     device: str
     threads: int
     versions: tuple[tuple[str, str], ...]
-    piece: int | None = None
+    only: tuple[int, int] | None = None  # of a piece: its images, from the first to before the last
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def images(self) -> range:
+        """The indices of the images to measure."""
+        return range(*self.only) if self.only else range(self.unit.first, self.unit.last)
 
     @property
     def part(self) -> Part:

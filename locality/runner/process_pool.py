@@ -1,4 +1,4 @@
-"""A pool of processes: the task of a crashed worker is retried in smaller pieces.
+"""A pool of processes: the task of a crashed worker is retried in smaller pieces, and one that takes too long is stopped.
 
 Processes are spawned, because torch does not survive a fork. This module imports neither torch nor anything that does, so
 that a process starts as fast as what it works with allows.
@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ class _Worker(Generic[Task]):
     device: str
     task: Task | None = None
     ready: bool = False  # it has started and asked for work
+    since: float = 0.0  # it has had its task
 
 
 def in_processes(
@@ -36,14 +38,17 @@ def in_processes(
     work: Callable[[Task, str], Result],
     devices: Sequence[str],
     *,
-    smaller: Callable[[Task], Task | None],
+    smaller: Callable[[Task], Sequence[Task]],
     lost: Callable[[Task, str], Result],
     variables: Mapping[str, str],
+    seconds: float | None = None,
+    late: Callable[[Task], Result] | None = None,
 ) -> Generator[tuple[Task, Result], None, None]:
     """Yield each task with `work(task, device)` when it is finished, in any order, with one process per device.
 
-    `work` must not raise. If its process crashes, `smaller(task)` is tried next; if that is None, the result is
-    `lost(task, how it ended)`. Processes start with these environment `variables`, and end when this one does.
+    `work` must not raise. If its process crashes, the tasks of `smaller(task)` are tried next; if there are none, the result
+    is `lost(task, how it ended)`. A task that takes longer than `seconds` is stopped; its result is `late(task)`. Processes
+    start with these environment `variables`, and end when this one does.
 
     A process that crashes before it is ready was not crashed by its task, which is retried as it is; if that happens again
     and again, RuntimeError is raised.
@@ -55,10 +60,23 @@ def in_processes(
         while waiting or any(worker.task is not None for worker in workers):
             for worker in workers:
                 if worker.task is None and waiting:
-                    worker.task = waiting.popleft()
+                    worker.task, worker.since = waiting.popleft(), time.monotonic()
                     with contextlib.suppress(BrokenPipeError):  # it crashed while idle: seen below
                         worker.pipe.send(worker.task)
-            for pipe in wait([worker.pipe for worker in workers if worker.task is not None]):
+            busy = [worker for worker in workers if worker.task is not None]
+            ends = [] if seconds is None else [worker.since + seconds for worker in busy if worker.ready]
+            patience = max(0.0, min(ends) - time.monotonic()) if ends else None
+            ready = wait([worker.pipe for worker in busy], patience)
+            for index, worker in enumerate(workers):
+                task = worker.task
+                if task is None or worker.pipe in ready or not _is_late(worker, seconds):
+                    continue
+                worker.process.kill()
+                _ended(worker)
+                workers[index] = _started(work, worker.device, variables)
+                assert late is not None
+                yield task, late(task)
+            for pipe in ready:
                 index = next(index for index, worker in enumerate(workers) if worker.pipe is pipe)
                 worker = workers[index]
                 assert worker.task is not None
@@ -73,23 +91,27 @@ def in_processes(
                             '`if __name__ == "__main__":`; processes=0 (--processes 0) needs no other process'
                         ) from None
                     workers[index] = _started(work, worker.device, variables)
-                    again = smaller(worker.task) if worker.ready else worker.task
-                    if again is not None:
-                        waiting.appendleft(again)
+                    again = smaller(worker.task) if worker.ready else (worker.task,)
+                    if again:
+                        waiting.extendleft(reversed(again))
                         continue
                     message = lost(worker.task, end)
                 else:
                     if not worker.ready:  # its first message
-                        worker.ready, early_crashes = True, 0
+                        worker.ready, worker.since, early_crashes = True, time.monotonic(), 0
                         continue
-                task, worker.task = worker.task, None
-                yield task, message
+                finished, worker.task = worker.task, None
+                yield finished, message
     finally:
         for worker in workers:
             worker.process.kill()  # its task will be done again
         for worker in workers:
             worker.process.join()
             worker.pipe.close()
+
+
+def _is_late(worker: _Worker[Task], seconds: float | None) -> bool:
+    return worker.ready and seconds is not None and time.monotonic() - worker.since >= seconds
 
 
 def _started(work: Callable[[Task, str], Result], device: str, variables: Mapping[str, str]) -> _Worker[Task]:

@@ -9,15 +9,16 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
 from locality.errors import ArgumentError
+from locality.runner.local_engine import MAX_LOST
 from locality.runner.plan import Task
-from locality.runner.unit import Measured, measure, smaller, unit_ids
+from locality.runner.unit import Measured, measure, smaller, unit_ids, whole_units
 
 RETRIES = 3  # by Ray itself, of a unit whose worker or machine crashed
 CONNECT_SECONDS = 5.0  # in which a cluster's head must answer; Ray itself would wait for minutes
@@ -44,7 +45,7 @@ def run_on_ray(
     try:
         if address is None:  # another cluster may grow; this one would wait for ever
             _check_size(ray, threads, gpus)
-        yield from _finished(ray, deque(tasks), threads, gpus)
+        yield from whole_units(_finished(ray, deque(tasks), threads, gpus))
     finally:
         if ours:
             ray.shutdown()
@@ -97,6 +98,7 @@ def _finished(ray: Any, waiting: deque[Task], threads: int, gpus: float) -> Iter
     run = ray.remote(num_cpus=threads, num_gpus=gpus, max_retries=RETRIES, name="locality unit")(measure)
     device = "cuda" if gpus else "cpu"
     running: dict[Any, Task] = {}
+    lost: Counter[str] = Counter()
     while waiting or running:
         while waiting and len(running) < QUEUED * _slots(ray, threads, gpus):
             task = waiting.popleft()
@@ -106,10 +108,11 @@ def _finished(ray: Any, waiting: deque[Task], threads: int, gpus: float) -> Iter
         try:
             measured: Measured = ray.get(done)
         except ray.exceptions.RayError as error:
-            again = smaller(task)
-            if again is not None:
-                waiting.appendleft(again)
+            again = smaller(task) if lost[task.unit.key] < MAX_LOST else ()
+            if again:
+                waiting.extendleft(reversed(again))
                 continue
+            lost[task.unit.key] += 1
             reason = " ".join(str(error).split())[:MAX_REASON]
             measured = Measured.nothing(
                 unit_ids(task), f"the cluster could not measure it ({type(error).__name__}: {reason})"

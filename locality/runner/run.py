@@ -20,6 +20,7 @@ from locality.runner.suite import Suite
 from locality.runner.unit import Measured
 
 Engine = Literal["local", "ray"]
+UNIT_MINUTES = 360.0
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Machine:
     devices: tuple[str, ...] = ("cpu",)
     address: str | None = None
     gpus: float = 0.0
+    unit_minutes: float = UNIT_MINUTES  # after which a unit is stopped and listed; not on Ray, nor in this process
 
     def __post_init__(self) -> None:
         if self.engine not in get_args(Engine):
@@ -47,6 +49,8 @@ class Machine:
             raise ArgumentError("address", "given with engine='ray' only", self.address, "pass --engine ray, too")
         if self.engine == "ray" and self.processes == 0:
             raise ArgumentError("processes", "at least 1 for Ray", 0)
+        if not self.unit_minutes > 0:
+            raise ArgumentError("unit_minutes", "more than 0", self.unit_minutes)
         if self.gpus < 0:
             raise ArgumentError("gpus", "0 or more", self.gpus)
 
@@ -60,7 +64,7 @@ class Machine:
     def run(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Measured]]:
         if self.engine == "ray":
             return run_on_ray(tasks, self.address, self.processes, self.threads, self.gpus)
-        return run_locally(tasks, self.processes, self.threads, self.devices)
+        return run_locally(tasks, self.processes, self.threads, self.devices, minutes=self.unit_minutes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,10 +87,11 @@ def machine_here(
     device: str | None = None,
     address: str | None = None,
     gpus: float | None = None,
+    unit_minutes: float = UNIT_MINUTES,
 ) -> Machine:
     """The machine behind command-line options; by default every CUDA device, or else every core."""
     devices = tuple(available_devices()) if device is None else checked_devices(device)
-    return Machine(engine, processes, threads, devices, address, gpus or 0.0)
+    return Machine(engine, processes, threads, devices, address, gpus or 0.0, unit_minutes)
 
 
 def run_suite(

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pandas as pd
 import pyarrow as pa
 
-from locality.files import file_hash, source_hashes
+from locality.files import file_hash, locked, source_hashes
 from locality.results.folder import FORMAT, RunFolder, about, table_names, write_about, write_json, write_table
 from locality.results.parquet import arrow_schema, arrow_table, frame_of, write_parquet
 from locality.runner.plan import Plan, Task, Unit
@@ -48,7 +48,7 @@ class Store:
         if self.folder.exists() and not self.folder.is_dir():
             raise ValueError(f"`out` must be a folder for results, got the file {self.folder}")
         self.files.units.mkdir(parents=True, exist_ok=True)
-        with _locked(self.folder):
+        with locked(self.folder):
             for unfinished in self.folder.rglob(".*.part"):
                 unfinished.unlink(missing_ok=True)
             yield
@@ -95,6 +95,7 @@ class Store:
             "notes": measured.notes,
             "seconds": round(measured.seconds, 3),
             "threads": measured.threads,
+            "pieces": measured.pieces,
             "device": task.device,
             "settings": {part.name: json.loads(part.numbers) for part in task.parts},
             "weights_sha256": task.model.weights_sha256,
@@ -161,21 +162,3 @@ def _changes(record: Mapping[str, Any], task: Task, sources: Mapping[str, str]) 
         yield f"the settings of {task.part.name}"
     if record["device"].partition(":")[0] != task.device:
         yield f"the device {record['device']} to {task.device}"
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Held by one run at a time, and released by the system however the run ends."""
-    try:
-        import fcntl
-    except ImportError:  # not a Unix: no other run is assumed
-        yield
-        return
-    with (folder / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(f"`{folder}` is being written by another run: wait for it, or pass another --out") from None
-        except OSError:
-            pass  # a file system without locks
-        yield

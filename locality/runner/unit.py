@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -31,6 +30,7 @@ class Measured:
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
     threads: int = 0
+    pieces: int = 1  # more after a crash
 
     @staticmethod
     def nothing(ids: Sequence[str], problem: str) -> Measured:
@@ -52,6 +52,10 @@ class _Collected:
 
     def fail(self, image_id: str, error: Exception) -> None:
         self.faults.setdefault(sentence(error), []).append(image_id)
+
+    def result(self) -> tuple[Tables, tuple[tuple[str, str], ...]]:
+        tables = {name: pd.concat(pieces, ignore_index=True) for name, pieces in self.tables.items()}
+        return tables, tuple((", ".join(ids), problem) for problem, ids in self.faults.items())
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,13 +86,10 @@ def measure(task: Task) -> Measured:
         except Exception as error:
             return Measured.nothing(unit_ids(task), sentence(error))
         samples = list(opened.decoded.values())
-        size = task.piece or max(1, len(samples))
-        for first in range(0, len(samples), size):
-            _in_halves(opened.measure, samples[first : first + size], collected)
-    tables = {name: pd.concat(pieces, ignore_index=True) for name, pieces in collected.tables.items()}
-    faults = tuple((", ".join(ids), problem) for problem, ids in collected.faults.items())
+        if samples:
+            _in_halves(opened.measure, samples, collected)
     notes = tuple(dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, UserWarning)))
-    return Measured(tables, faults, notes, time.perf_counter() - start, task.threads)
+    return Measured(*collected.result(), notes, time.perf_counter() - start, task.threads)
 
 
 def block_tables(
@@ -113,18 +114,51 @@ def torch_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def smaller(task: Task) -> Task | None:
-    """The task in pieces of a quarter, for a unit whose process crashed; None after the second crash."""
-    return None if task.piece is not None else replace(task, piece=max(1, math.ceil(len(task.unit) / 4)))
+def smaller(task: Task) -> tuple[Task, ...]:
+    """The halves of a task whose process crashed; none for a single image."""
+    images = task.images
+    if len(images) < 2:
+        return ()
+    middle = images.start + len(images) // 2
+    return tuple(replace(task, only=span) for span in ((images.start, middle), (middle, images.stop)))
+
+
+def whole_units(results: Iterable[tuple[Task, Measured]]) -> Iterator[tuple[Task, Measured]]:
+    """The results with the pieces of each unit joined; such a unit has a note that says so."""
+    pieces: dict[str, list[tuple[Task, Measured]]] = {}
+    for task, measured in results:
+        if task.only is None:
+            yield task, measured
+            continue
+        several = pieces.setdefault(task.unit.key, [])
+        several.append((task, measured))
+        if sum(len(piece) for piece, _ in several) == len(task.unit):
+            yield replace(task, only=None), _joined(pieces.pop(task.unit.key))
+
+
+def _joined(pieces: list[tuple[Task, Measured]]) -> Measured:
+    pieces.sort(key=lambda piece: piece[0].images.start)
+    collected = _Collected()
+    for _, measured in pieces:
+        collected.add(measured.tables)
+        for ids, problem in measured.faults:
+            collected.faults.setdefault(problem, []).append(ids)
+    unit = pieces[0][0].unit
+    mark = f"{unit} was measured in {len(pieces)} pieces after its process crashed: numbers may round differently"
+    notes = tuple(dict.fromkeys([mark, *(note for _, measured in pieces for note in measured.notes)]))
+    seconds = sum(measured.seconds for _, measured in pieces)
+    threads = max(measured.threads for _, measured in pieces)
+    return Measured(*collected.result(), notes, seconds, threads, len(pieces))
 
 
 def unit_ids(task: Task) -> list[str]:
-    """The ids of the unit's images, or their indices if the data cannot be opened."""
+    """The ids of the task's images, or their indices if the data cannot be opened."""
+    images = task.images
     try:
         data = images_of(task.suite, task.part, task.model)
-        ids: list[str] = data.source.manifest.images["id"].iloc[data.indices[task.unit.first : task.unit.last]].tolist()
+        ids: list[str] = data.source.manifest.images["id"].iloc[data.indices[images.start : images.stop]].tolist()
     except Exception:
-        return [f"images {task.unit.first} to {task.unit.last - 1}"]
+        return [f"images {images.start} to {images.stop - 1}"]
     return ids
 
 
@@ -147,7 +181,7 @@ def _opened(task: Task, collected: _Collected) -> _Opened:
     model = loaded(task.model, task.device)
     data = images_of(task.suite, task.part, task.model)
     decoded: dict[int, Sample] = {}
-    for index in range(task.unit.first, task.unit.last):
+    for index in task.images:
         try:
             decoded[index] = data[index]
         except (DataError, OSError) as error:

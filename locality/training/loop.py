@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader
 
 from locality.data.dataset import ImageDataset, load_dataset
 from locality.errors import ArgumentError
+from locality.files import locked
 from locality.progress import Progress, no_progress
 from locality.torchvision_shim import import_torchvision
 from locality.training.averaging import Average
@@ -96,12 +97,17 @@ def train(
         raise ArgumentError(
             "device", "cpu, or omitted for torch's choice", device, "choose among GPUs with CUDA_VISIBLE_DEVICES"
         )
-    with torch.random.fork_rng():
-        return _trained(recipe, out, progress, device, workers)
+    with torch.random.fork_rng(), contextlib.ExitStack() as locks:
+        return _trained(recipe, out, progress, device, workers, locks)
 
 
-def _trained(recipe: Recipe, out: Path, progress: Progress, device: str | None, workers: int) -> Trained:
+def _trained(
+    recipe: Recipe, out: Path, progress: Progress, device: str | None, workers: int, locks: contextlib.ExitStack
+) -> Trained:
     accelerator = _accelerator(recipe, device)
+    resumed = out.is_dir()  # a new folder is created, and locked, when nothing can be wrong with the recipe any more
+    if resumed and accelerator.is_main_process:
+        locks.enter_context(locked(out))
     if recipe.batch_size % accelerator.num_processes:
         raise ArgumentError(
             "batch_size", f"a multiple of the number of processes, {accelerator.num_processes}", recipe.batch_size
@@ -121,6 +127,8 @@ def _trained(recipe: Recipe, out: Path, progress: Progress, device: str | None, 
     else:
         model.net.load_state_dict(state.weights)
     out.mkdir(parents=True, exist_ok=True)
+    if not resumed and accelerator.is_main_process:
+        locks.enter_context(locked(out))
     optimizer = recipe.optimizer(model.parameters())
     wrapped, optimizer = accelerator.prepare(FeatureModel(model).train(), optimizer)
     memory: dict[str, State] = {} if state is None else state.memory

@@ -16,11 +16,11 @@ from locality.results.folder import read_results
 from locality.runner import local_engine
 from locality.runner.local_engine import available_cores, default_processes, run_locally
 from locality.runner.measurements.gallery import GallerySettings
-from locality.runner.plan import make_plan
+from locality.runner.plan import images_of, make_plan
 from locality.runner.run import Machine, machine_here, run_suite
 from locality.runner.suite import DataChoice, ModelChoice, Suite
 from locality.runner.suite_file import read_suite
-from locality.runner.unit import measure, smaller
+from locality.runner.unit import measure, smaller, whole_units
 
 TESTS = Path(__file__).parent.parent
 HERE = Machine(processes=0)
@@ -48,19 +48,45 @@ def test_two_processes_give_the_bytes_of_one(tmp_path: Path) -> None:
     assert contents(tmp_path / "there") == contents(tmp_path / "here")
 
 
-def test_a_unit_whose_process_died_is_cut_into_quarters_then_listed() -> None:
+def test_a_unit_whose_process_died_is_cut_into_halves_and_joined_again() -> None:
     plan = make_plan(suite_of("steady", block=8))
     task = plan.task(plan.units[0], 1)
-    quarters = smaller(task)
-    assert quarters is not None
-    assert quarters.piece == 2
-    whole, pieces = measure(task), measure(quarters)
-    assert pieces.tables["rows"]["image_id"].tolist() == whole.tables["rows"]["image_id"].tolist()
-    assert pieces.tables["rows"]["f1"].tolist() == pytest.approx(whole.tables["rows"]["f1"].tolist(), rel=1e-4)
-    assert smaller(quarters) is None
-    ids, problem = local_engine._lost(quarters, "signal 9").faults[0]
-    assert len(ids.split(", ")) == 8
-    assert problem == "its process crashed twice (signal 9): is there enough memory?"
+    first, second = smaller(task)
+    assert (len(first), len(second), first.images, second.images) == (4, 4, range(4), range(4, 8))
+    whole = measure(task)
+    third, fourth = smaller(second)
+    results = [(piece, measure(piece)) for piece in (fourth, first, third)]
+    [(joined_task, joined)] = whole_units(results)
+    assert joined_task == task
+    assert joined.tables["rows"]["image_id"].tolist() == whole.tables["rows"]["image_id"].tolist()
+    assert joined.tables["rows"]["f1"].tolist() == pytest.approx(whole.tables["rows"]["f1"].tolist(), rel=1e-4)
+    assert joined.pieces == 3
+    assert joined.notes[0].startswith("locality 0–7 was measured in 3 pieces after its process crashed")
+    assert (whole.pieces, whole.notes) == (1, ())
+    [single, _] = smaller(third)
+    assert smaller(single) == ()
+
+
+@pytest.mark.slow
+def test_an_image_that_kills_its_process_costs_that_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = make_plan(suite_of("deadly", search="none"))
+    data = images_of(plan.suite, plan.parts["locality"][0], plan.models[0])
+    monkeypatch.setenv("DEADLY_PIXEL", str(float(data[2].image[0, 0, 0])))
+    outcome = run_suite(plan, tmp_path, Machine(processes=1))
+    assert outcome.faults["image_ids"].tolist() == [data[2].id]
+    assert outcome.faults["problem"].tolist() == ["its process crashed (signal 9): is there enough memory?"]
+    assert len(read_results(tmp_path).rows) == 7 * 2
+    assert [note for note in outcome.notes if "was measured in 3 pieces after its process crashed" in note]
+
+
+@pytest.mark.slow
+def test_a_unit_that_hangs_is_stopped_and_listed(tmp_path: Path) -> None:
+    plan = make_plan(suite_of("endless", search="none"))
+    outcome = run_suite(plan, tmp_path, Machine(processes=2, unit_minutes=0.25))
+    assert outcome.faults["problem"].tolist() == ["stopped after 0.25 minutes (--unit-minutes)"] * 2
+    assert len(outcome.faults["image_ids"].iloc[0].split(", ")) == 4
+    with pytest.raises(ValueError, match="`unit_minutes` must be more than 0, got 0"):
+        Machine(unit_minutes=0)
 
 
 def manifest(folder: Path, write_image: Callable[..., str], images: int = 5) -> Path:

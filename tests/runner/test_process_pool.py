@@ -35,6 +35,22 @@ def test_a_crashed_process_is_replaced_and_its_task_retried_smaller() -> None:
     assert {name for name, text in found.items() if text.startswith(name)} == {"one", "die", "two", "three"}
 
 
+def test_a_task_that_hangs_is_stopped_and_the_others_go_on() -> None:
+    found = in_processes(
+        ["sleep", "one", "two"],
+        work,
+        ["a"],
+        smaller=smaller,
+        lost=lambda task, end: f"lost: {end}",
+        variables={},
+        seconds=3,
+        late=lambda task: "late",
+    )
+    results = dict(found)
+    assert results["sleep"] == "late"
+    assert all(results[name].startswith(f"{name} on a") for name in ("one", "two"))
+
+
 def test_tasks_that_kill_every_process_do_not_stop_those_after_them() -> None:
     """A first model that does not fit into memory: its units are lost one by one, the next model is measured."""
     found = run(*(f"exit {number}!" for number in range(9)), "one", devices=("a",))

@@ -18,6 +18,7 @@ from torch.optim.swa_utils import update_bn
 from toy_training import weights_of
 
 from locality.data.sources import shapes
+from locality.files import locked
 from locality.progress import Progress
 from locality.training import loop, network
 from locality.training.averaging import AVERAGES, AverageSettings, Ema, NoAverage, Swa
@@ -310,6 +311,19 @@ def test_what_cannot_be_resumed(tmp_path: Path) -> None:
             train(started, tmp_path, device="cpu")
     with pytest.raises(ValueError, match="`batch_size` must be at most the number of training images, 48, got 64"):
         train(replace(one, batch_size=64), tmp_path / "other", device="cpu")
+
+
+def test_one_run_at_a_time_writes_a_folder(tmp_path: Path) -> None:
+    one = replace(SMALL, epochs=1)
+    with locked(tmp_path), pytest.raises(ValueError, match="is being written by another run: wait for it, or pass another"):
+        train(one, tmp_path, device="cpu")
+    assert not list(tmp_path.iterdir())
+
+    def another(done: int, total: int | None) -> None:
+        with pytest.raises(ValueError, match="is being written by another run"), locked(tmp_path / "new"):
+            pass
+
+    train(one, tmp_path / "new", another, device="cpu")
 
 
 def test_other_data_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
