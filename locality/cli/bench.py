@@ -39,7 +39,8 @@ def bench(
         Literal["local", "ray"], typer.Option(help="local: the cores or devices of this machine; ray: a Ray cluster.")
     ] = "local",
     address: Annotated[
-        str | None, typer.Option(help="Address of the Ray cluster. By default, one is started on this machine.")
+        str | None,
+        typer.Option(help="Address of a Ray cluster that you trust. By default, one is started here."),
     ] = None,
     processes: Annotated[
         int | None, typer.Option(help="Number of units at the same time. By default, one per core or device.")

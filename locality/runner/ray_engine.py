@@ -1,16 +1,19 @@
 """The Ray engine: the same units on a Ray cluster. Needs the extra `ray`.
 
 Every machine of the cluster needs the same versions, the weights and the images; a unit that finds others than planned is a
-fault. Only the driver writes tables, so no shared file system is needed.
+fault. Only the driver writes tables, so no shared file system is needed. Ray runs what anybody who reaches its ports sends;
+a cluster that is started here therefore listens on loopback only.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import socket
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
@@ -23,6 +26,7 @@ from locality.runner.unit import Measured, measure, smaller, unit_ids, whole_uni
 RETRIES = 3  # by Ray itself, of a unit whose worker or machine crashed
 CONNECT_SECONDS = 5.0  # in which a cluster's head must answer; Ray itself would wait for minutes
 MAX_REASON = 300  # characters of an error of Ray's
+LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # "0": clusters of one machine, on 127.0.0.1
 QUEUED = 2  # units submitted per unit that can run, so that the next one waits at its worker
 
 
@@ -60,17 +64,53 @@ def load_ray() -> Any:
 
 
 def _start(ray: Any, address: str | None, processes: int | None, threads: int) -> None:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to the network
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
-    if address is not None:
-        options["address"] = address
-    else:
-        options |= {"include_dashboard": False, "num_cpus": None if processes is None else processes * threads}
+    if address is None:
+        # "local": without it, Ray joins whatever RAY_ADDRESS names or already runs here.
+        count = None if processes is None else processes * threads
+        with _loopback_only():
+            ray.init(address="local", include_dashboard=False, num_cpus=count, **options)
+        _check_loopback(ray)
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to the network
     _check_address(address)
     try:
-        ray.init(**options)
+        ray.init(address=address, **options)
     except ConnectionError as error:
         raise ArgumentError("--address", "the address of a running Ray cluster", address, str(error)) from error
+
+
+@contextmanager
+def _loopback_only() -> Iterator[None]:
+    """Inside the block Ray starts clusters that listen on 127.0.0.1, as it does on macOS and Windows, and reports no usage."""
+    ours = {LOOPBACK_VARIABLE: "0", "RAY_USAGE_STATS_ENABLED": "0"}
+    before = {name: os.environ.get(name) for name in ours}
+    os.environ.update(ours)
+    try:
+        constants = import_module("ray._private.ray_constants")  # has read the variable when Ray was imported
+        clusters, constants.ENABLE_RAY_CLUSTER = constants.ENABLE_RAY_CLUSTER, False  # type: ignore[attr-defined]
+    except (ImportError, AttributeError):
+        constants = None  # of another version; `_check_loopback` notices
+    try:
+        yield
+    finally:
+        if constants is not None:
+            constants.ENABLE_RAY_CLUSTER = clusters  # type: ignore[attr-defined]
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _check_loopback(ray: Any) -> None:
+    address = ray.util.get_node_ip_address()
+    if not ipaddress.ip_address(address).is_loopback:
+        ray.shutdown()
+        raise ValueError(
+            f"Ray {ray.__version__} listens on {address}, where others could run code: install another version of Ray, or "
+            "start a cluster of your own and pass --address"
+        )
 
 
 def _check_address(address: str | None) -> None:

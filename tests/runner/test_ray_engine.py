@@ -1,16 +1,20 @@
 """The Ray engine on a real cluster of two workers, one of which is killed while it works."""
 
+import ipaddress
+import os
 import socket
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
+from locality.runner import ray_engine
 from locality.runner.plan import make_plan
-from locality.runner.ray_engine import run_on_ray
+from locality.runner.ray_engine import LOOPBACK_VARIABLE, run_on_ray
 from locality.runner.run import Machine, run_suite
 from locality.runner.suite import DataChoice, ModelChoice, Suite
 
@@ -26,14 +30,18 @@ def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) ->
 class SmallCluster:
     """As much of Ray as is asked before anything runs: one machine with two cores and no GPU."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: str = "127.0.0.1") -> None:
         self.running = False
+        self.__version__ = "0"
+        self.util = SimpleNamespace(get_node_ip_address=lambda: address)
+        self.seen: dict[str, object] = {}
 
     def is_initialized(self) -> bool:
         return self.running
 
-    def init(self, **_: object) -> None:
+    def init(self, **options: object) -> None:
         self.running = True
+        self.seen = options | {name: os.environ.get(name) for name in ("RAY_USAGE_STATS_ENABLED", LOOPBACK_VARIABLE)}
 
     def cluster_resources(self) -> dict[str, float]:
         return {"CPU": 2.0}
@@ -79,6 +87,41 @@ def test_other_addresses_are_left_to_ray(address: str, monkeypatch: pytest.Monke
     monkeypatch.setitem(__import__("sys").modules, "ray", SmallCluster())
     with socket.create_server(("127.0.0.1", 0)) as server:
         assert list(run_on_ray([], address.format(server.getsockname()[1]))) == []
+
+
+def test_a_cluster_of_ours_has_no_dashboard_sends_no_reports_and_joins_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = SmallCluster()
+    monkeypatch.setitem(__import__("sys").modules, "ray", cluster)
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "1")
+    assert list(run_on_ray([])) == []
+    assert (cluster.seen["address"], cluster.seen["include_dashboard"]) == ("local", False)
+    assert (cluster.seen["RAY_USAGE_STATS_ENABLED"], cluster.seen[LOOPBACK_VARIABLE]) == ("0", "0")
+    assert os.environ["RAY_USAGE_STATS_ENABLED"] == "1"
+    assert LOOPBACK_VARIABLE not in os.environ
+
+
+def test_a_cluster_of_ours_that_listens_on_the_network_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = SmallCluster("192.0.2.1")
+    monkeypatch.setitem(__import__("sys").modules, "ray", cluster)
+    with pytest.raises(ValueError, match=r"listens on 192\.0\.2\.1, where others could run code"):
+        list(run_on_ray([]))
+    assert not cluster.running
+
+
+@pytest.mark.slow
+def test_a_cluster_of_ours_listens_on_loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray", reason="Ray is not here: pip install 'locality[ray]'")
+    heard: list[str] = []
+
+    def listen(*_: object) -> None:
+        for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+            heard.extend(one.laddr.ip for one in process.net_connections("inet") if one.status == psutil.CONN_LISTEN)
+
+    monkeypatch.setattr(ray_engine, "_check_size", listen)
+    assert list(run_on_ray([], processes=1)) == []
+    addresses = [ipaddress.ip_address(address.removeprefix("::ffff:")) for address in heard]
+    assert len(addresses) > 3
+    assert [str(address) for address in addresses if not address.is_loopback] == []
 
 
 def contents(folder: Path) -> dict[str, bytes]:
