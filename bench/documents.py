@@ -166,6 +166,17 @@ def predicted_table() -> str:
     return markdown([*titles, "predicted", "measured", "difference"], rows)
 
 
+def coverage_table() -> str:
+    """How often 95 % intervals contain the true value, by kind of number and number of images."""
+    numbers = result("coverage.json")
+    sizes = list(next(iter(numbers["coverage"].values())))
+    rows = [
+        (kind, *(f"{row[size]['mean']:.1%} ({row[size]['lowest']:.0%} to {row[size]['highest']:.0%})" for size in sizes))
+        for kind, row in numbers["coverage"].items()
+    ]
+    return markdown(["mean of", *(f"{size} images" for size in sizes)], rows)
+
+
 def suite(name: str, data: str | None = None) -> Results:
     """Committed results of a suite, all or those on one data set."""
     results = read_results(RESULTS / name)
@@ -216,6 +227,7 @@ DOCUMENTS: dict[str, dict[str, Callable[[], str]]] = {
         "searches": reported("searches", "tiny"),
         "faithfulness": faithfulness_of("tiny", ("tiny_resnet", "tiny_resnet_robust")),
     },
+    "docs/scores.md": {"coverage": coverage_table},
     "docs/scaling.md": {"predicted": predicted_table},
     "CONTRIBUTING.md": {"walk": walk},
 }

@@ -13,7 +13,7 @@ import locality
 PACKAGE = Path(locality.__file__).parent
 ORDER = [
     {"errors", "torchvision_shim"},
-    {"progress", "toml_settings"},
+    {"progress", "toml_settings", "intervals"},
     {"types"},
     {"files", "statistics", "imagenet_classes", "connection"},
     {"download"},
@@ -34,7 +34,18 @@ RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 ROOMS = sorted({path.relative_to(PACKAGE).parts[0] for path in FILES if len(path.relative_to(PACKAGE).parts) > 1})
 # Reading results needs neither a network nor a figure.
-WITHOUT_TORCH = ("results", "statistics", "toml_settings", "errors", "files", "types", "progress", "connection", "download")
+WITHOUT_TORCH = (
+    "results",
+    "statistics",
+    "intervals",
+    "toml_settings",
+    "errors",
+    "files",
+    "types",
+    "progress",
+    "connection",
+    "download",
+)
 HEAVY = {"torch", "torchvision", "captum", "timm", "foolbox", "matplotlib", "skimage"}
 LONGEST = 300
 

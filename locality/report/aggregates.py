@@ -13,11 +13,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from locality.intervals import UNBOUNDED
 from locality.report.estimates import Estimate, boundary_distances, estimates, floats, share_estimate
 from locality.report.models import COMPARED, Kind, Model, models_of, pairs_of
 from locality.report.pairs import Pair, paired_differences
+from locality.report.views import View, views_of
 from locality.results.results import Results
-from locality.results.schema import SCORES
+from locality.results.schema import SCORES, SUPPORTS
 from locality.types import Threat
 
 # Attacks by the names that readers know; an attack that is not listed is printed as it is stored.
@@ -55,12 +57,13 @@ class Aggregates:
     methods: tuple[str, ...]
     scores: dict[tuple[str, str, str], Estimate]  # (model, method, score)
     differences: dict[tuple[Pair, str, str], Estimate]  # (pair, method, score): mean over images of second − first
+    changes: dict[tuple[Pair, str, str], NDArray[np.float64]]  # the differences themselves, one per image
     accuracy: dict[str, Estimate]  # by model: correct / all; an abstention is not correct
     abstained: dict[str, Estimate]  # by model; empty where no model abstained
     distance: dict[str, Estimate]  # by model, over the images whose boundary was found
     clean: dict[tuple[str, Budget], Estimate]  # accuracy without attack on the attacked images
     robust: dict[tuple[str, Budget], Estimate]
-    uniform: dict[tuple[str, str], Estimate]  # (data, score) of a map of ones
+    uniform: dict[tuple[View, str], Estimate]  # (view, score) of a map of ones
 
     def pairs(self, kinds: Iterable[Kind] = COMPARED) -> list[Pair]:
         """Pairs of a standard model and a robust or certified one that is compared with it."""
@@ -73,11 +76,13 @@ def aggregate(results: Results) -> Aggregates:
     rows = results.rows
     keys: list[tuple[Any, ...]] = []
     columns: list[ArrayLike] = []
+    changes: dict[tuple[Pair, str, str], NDArray[np.float64]] = {}
     models = models_of(results)
     for method, group in rows.groupby("method", sort=False):
         for (pair, score), values in paired_differences(group, SCORES, pairs_of(models)).items():
             keys.append(("difference", pair, str(method), score))
             columns.append(values)
+            changes[pair, str(method), score] = values
     for (model, method), group in rows.groupby(["model", "method"], sort=False):
         for score in SCORES:
             keys.append(("score", str(model), str(method), score))
@@ -89,17 +94,21 @@ def aggregate(results: Results) -> Aggregates:
         abstained[str(model)] = share_estimate(abstentions(images))
         keys.append(("distance", str(model)))
         columns.append(boundary_distances(images))
-    for data, images in _by_data(rows, models).items():
+    for view, images in views_of(rows, models).items():
         for score, values in uniform_scores(images).items():
-            keys.append(("uniform", data, score))
-            columns.append(pd.Series(values).groupby(images["image_id"].to_numpy(), sort=False).mean())
-    means = dict(zip(keys, estimates(columns), strict=True))
+            keys.append(("uniform", view, score))
+            columns.append(values)
+    supports = [
+        UNBOUNDED if key[0] == "difference" else SUPPORTS[key[0] if key[0] == "distance" else key[-1]] for key in keys
+    ]
+    means = dict(zip(keys, estimates(columns, supports=supports), strict=True))
     clean, robust = _under_attack(results)
     return Aggregates(
         models,
         _usual_first(str(name) for name in rows["method"]),
         {key[1:]: mean for key, mean in means.items() if key[0] == "score"},
         {key[1:]: mean for key, mean in means.items() if key[0] == "difference" and mean.used},
+        changes,
         accuracy,
         abstained if any(share.mean > 0 for share in abstained.values()) else {},
         {key[1]: mean for key, mean in means.items() if key[0] == "distance"},
@@ -152,13 +161,6 @@ def uniform_scores(rows: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
         "f1": 2 * share * recall / (1 + share),
         "lift": np.where((share > 0) & (share < 1), 0.0, math.nan),
     }
-
-
-def _by_data(rows: pd.DataFrame, models: Sequence[Model]) -> dict[str, pd.DataFrame]:
-    """One row per model and image of each data set: models may crop an image, and so its box, differently."""
-    data = rows["model"].map({model.name: model.data for model in models})
-    images = rows.drop_duplicates(["model", "image_id"])
-    return {str(name): group for name, group in images.groupby(data.loc[images.index], sort=False)}
 
 
 def usual_budget(attacked: Iterable[tuple[str, Budget]]) -> Budget:

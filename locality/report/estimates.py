@@ -11,7 +11,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from locality.statistics import BLOCK, CONFIDENCE, RESAMPLES, wilson_interval
+from locality.intervals import (
+    BLOCK,
+    CONFIDENCE,
+    FEW,
+    RESAMPLES,
+    UNBOUNDED,
+    Support,
+    few_values_intervals,
+    wilson_interval,
+    within,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +37,14 @@ class Estimate:
     undefined: int
 
 
-def estimates(columns: Sequence[ArrayLike], *, resamples: int = RESAMPLES, seed: int = 0) -> list[Estimate]:
-    """One estimate per column, with the bootstrap interval of `statistics.summary` and the standard error s/√n.
+def estimates(
+    columns: Sequence[ArrayLike],
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    supports: Sequence[Support] | None = None,
+) -> list[Estimate]:
+    """One estimate per column, with the interval of `statistics.summary` and the standard error s/√n.
 
     Columns with equally many defined values are resampled together: a resample is a vector of counts, and counts · values
     gives the means of all columns at once. A hundred columns take about as long as two.
@@ -45,10 +61,14 @@ def estimates(columns: Sequence[ArrayLike], *, resamples: int = RESAMPLES, seed:
         by_size[len(values)].append(index)
     for size, indices in by_size.items():
         if size >= 2:
-            means = _resampled_means(np.stack([defined[index] for index in indices], axis=1), resamples, seed)
-            lows, highs = np.quantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], axis=0)
+            values = np.stack([defined[index] for index in indices], axis=1)
+            if size <= FEW:
+                lows, highs = few_values_intervals(values, CONFIDENCE, resamples, seed)
+            else:
+                means = _resampled_means(values, resamples, seed)
+                lows, highs = np.quantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], axis=0)
             for index, low, high in zip(indices, lows.tolist(), highs.tolist(), strict=True):
-                intervals[index] = low, high
+                intervals[index] = within(low, high, UNBOUNDED if supports is None else supports[index])
     return [
         _estimate(values, interval, len(array) - len(values))
         for array, values, interval in zip(arrays, defined, intervals, strict=True)

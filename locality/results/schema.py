@@ -5,6 +5,7 @@ A measurement declares the schemas of its own tables. The tables that every benc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from types import UnionType
 
@@ -12,6 +13,14 @@ from types import UnionType
 Schema = Mapping[str, type | UnionType]
 
 SCORES = ("precision", "recall", "f1", "lift")
+# The range of a score, where it has one; intervals of means end there.
+SUPPORTS = {
+    "precision": (0.0, 1.0),
+    "recall": (0.0, 1.0),
+    "f1": (0.0, 1.0),
+    "lift": (-math.inf, 1.0),
+    "distance": (0.0, math.inf),
+}
 
 # One row per model × image × method.
 ROWS: Schema = {

@@ -10,7 +10,9 @@ from typing import Any
 import pandas as pd
 
 from locality.runner.evaluate import Evaluation
-from locality.statistics import Paired, paired
+from locality.statistics import SIGNIFICANT, Paired, paired
+
+FEWEST_IMAGES = 10  # a verdict on fewer would be a guess
 
 Differences = dict[str, dict[str, Paired]]  # method ↦ score ↦ second minus first
 
@@ -62,8 +64,8 @@ def paired_differences(
 def verdict(first: str, second: str, method: str, f1: Paired, lift: Paired) -> str:
     """One sentence on which of two models has the higher locality by one method.
 
-    A difference counts if its 95 % interval excludes 0. F1 and lift can disagree: F1 rewards maps with few negative values,
-    lift corrects for that.
+    A difference counts if its 95 % interval excludes 0 and Wilcoxon's test agrees (p < 0.05); fewer than 10 images have no
+    verdict. F1 and lift can disagree: F1 rewards maps with few negative values, lift corrects for that.
 
     >>> higher = Paired(0.2, 0.1, 0.3, 0.01, 0.8, 0.2, 50, 0, 0)
     >>> verdict("a", "b", "IG", higher, higher)
@@ -72,6 +74,10 @@ def verdict(first: str, second: str, method: str, f1: Paired, lift: Paired) -> s
     numbers = f"F1 {change_text(f1)}, lift {change_text(lift)}, on {f1.used:,} images."
     if f1.used < 2:
         return f"{method}: too few images to compare: {f1.used} are defined for both."
+    if min(f1.used, lift.used) < FEWEST_IMAGES:
+        return f"{method}: too few images for a verdict on {first} and {second} ({FEWEST_IMAGES} are needed): {numbers}"
+    if not (interval_and_test_agree(f1) and interval_and_test_agree(lift)):
+        return f"{method}: inconclusive, interval and test disagree on {first} and {second}: {numbers}"
     match _sign(f1), _sign(lift):
         case 1, 1:
             return f"{method}: {second} looks at the object more than {first}: {numbers}"
@@ -81,6 +87,22 @@ def verdict(first: str, second: str, method: str, f1: Paired, lift: Paired) -> s
             return f"{method}: no significant difference between {first} and {second}: {numbers}"
         case _:
             return f"{method}: inconclusive, F1 and lift disagree on {first} and {second}: {numbers}"
+
+
+def interval_and_test_agree(change: Paired) -> bool:
+    """Whether the 95 % interval and Wilcoxon's test both see a difference, or neither does.
+
+    >>> interval_and_test_agree(Paired(0.2, 0.1, 0.3, 0.25, 1.0, 0.0, 12, 0, 0))
+    False
+    """
+    return (_sign(change) != 0) == (change.p < SIGNIFICANT)
+
+
+def has_verdict(f1: Paired, lift: Paired) -> bool:
+    """Whether `verdict` names one of the models."""
+    changes = f1, lift
+    enough = all(change.used >= FEWEST_IMAGES and interval_and_test_agree(change) for change in changes)
+    return enough and _sign(f1) == _sign(lift) != 0
 
 
 def change_text(change: Paired) -> str:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from locality.results.schema import ROWS, SCORES
-from locality.statistics import Summary, summary
+from locality.intervals import UNBOUNDED
+from locality.results.schema import ROWS, SCORES, SUPPORTS
+from locality.statistics import Summary, share, summary
 
 if TYPE_CHECKING:
     from locality.runner.explain_batch import Settings
@@ -32,6 +33,7 @@ class ModelSummary:
     distance: Summary  # of the images whose boundary was found
     found: int
     searched: int
+    gaps: dict[str, float]  # median completeness gap of each method that integrates; `nan` where undefined
 
     @property
     def abstained_share(self) -> float:
@@ -46,10 +48,13 @@ class ModelSummary:
             "methods": _scores_json(self.methods),
             "model_free": _scores_json(self.model_free),
             "boundary": {"found": self.found, "searched": self.searched, "distance": summary_json(self.distance)},
+            "completeness": {name: {"median_gap": _number(gap)} for name, gap in self.gaps.items()},
         }
 
 
-def model_summary(rows: pd.DataFrame, model_free: pd.DataFrame | None = None, seed: int = 0) -> ModelSummary:
+def model_summary(
+    rows: pd.DataFrame, model_free: pd.DataFrame | None = None, seed: int = 0, gaps: pd.DataFrame | None = None
+) -> ModelSummary:
     """The summary of one model's rows."""
     images = rows.drop_duplicates("image_id")
     accuracy = images["correct"].astype("Float64").to_numpy(dtype=np.float64, na_value=math.nan)
@@ -57,13 +62,16 @@ def model_summary(rows: pd.DataFrame, model_free: pd.DataFrame | None = None, se
     distance = np.where(found, images["distance"].to_numpy(dtype=np.float64), math.nan)
     return ModelSummary(
         images=len(images),
-        accuracy=summary(accuracy, seed=seed),
+        accuracy=share(accuracy),
         abstained=int(images["abstained"].sum()),
         methods=score_summaries(rows, seed),
         model_free={} if model_free is None else score_summaries(model_free, seed),
-        distance=summary(distance, seed=seed),
+        distance=summary(distance, seed=seed, support=SUPPORTS["distance"]),
         found=int(found.sum()),
         searched=int(images["distance"].notna().sum()),
+        gaps={}
+        if gaps is None
+        else {str(name): float(part.median()) for name, part in gaps.groupby("method", sort=False)["gap"]},
     )
 
 
@@ -71,7 +79,9 @@ def score_summaries(rows: pd.DataFrame, seed: int = 0) -> Scores:
     """The summary of each score by method; columns that `ROWS` does not have are further scores."""
     scores = [*SCORES, *(column for column in rows.columns if column not in ROWS)]
     return {
-        str(name): {score: summary(group[score].to_numpy(), seed=seed) for score in scores}
+        str(name): {
+            score: summary(group[score].to_numpy(), seed=seed, support=SUPPORTS.get(score, UNBOUNDED)) for score in scores
+        }
         for name, group in rows.groupby("method", sort=False)
     }
 

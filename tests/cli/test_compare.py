@@ -11,7 +11,7 @@ from locality import load_model
 from locality.cli import app
 from locality.zoo.architectures import build
 
-SHORT = ("--limit", "8", "--methods", "SM")
+SHORT = ("--limit", "12", "--methods", "SM")
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +55,13 @@ def test_the_model_that_looks_at_the_object_is_named(names: tuple[str, str]) -> 
     assert any(row.startswith(f"method F1 {names[0]} F1 {names[1]} ") for row in rows)
     one, other = (f"{part['f1']['mean']:.3f} [{part['f1']['low']:.3f}, {part['f1']['high']:.3f}]" for part in means)
     assert any(row.startswith(f"SM {one} {other} ") for row in rows)
+
+
+def test_few_images_have_no_verdict() -> None:
+    """Four images cannot differ significantly: Wilcoxon's p is at least 0.125."""
+    text = run("compare", "shapes_cnn", "shapes_cnn_robust", "--limit", "4", "--methods", "SM")
+    assert "SM: too few images for a verdict on shapes_cnn and shapes_cnn_robust (10 are needed): F1 " in text
+    assert "looks at the object more" not in text
 
 
 @pytest.fixture

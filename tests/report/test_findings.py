@@ -8,9 +8,12 @@ import pytest
 from report.made_up_results import CERTIFIED, MODELS, abstaining, made_up_results, nothing_measured, small_results, without
 
 from locality.report.aggregates import aggregate
+from locality.report.estimates import Estimate
 from locality.report.findings import sentences
+from locality.report.findings.wording import significantly_above
 from locality.results.results import Results
 from locality.runner.compare import paired_differences
+from locality.statistics import holm, signed_rank_p
 
 
 def said(results: Results, start: str) -> list[str]:
@@ -23,14 +26,15 @@ def test_pairs_are_counted_as_by_compare() -> None:
     parts = dict(iter(results.rows.groupby("model")))
     for method, sentence in zip(("SM", "IG", "BIG"), said(results, "Robust models have"), strict=True):
         changes = [paired_differences(parts[one], parts[other])[method] for one, other in pairs]
+        corrected = holm([change["f1"].p for change in changes])
         higher, significant, lift = (
             sum(change["f1"].difference > 0 for change in changes),
-            sum(change["f1"].low > 0 for change in changes),
+            sum(p < 0.05 and change["f1"].low > 0 for p, change in zip(corrected, changes, strict=True)),
             sum(change["lift"].difference > 0 for change in changes),
         )
         assert sentence == (
             f"Robust models have a higher F1 than their standard counterparts with {method} in {higher} of 3 pairs, "
-            f"significantly (95 %) in {significant}; a higher lift in {lift}."
+            f"significantly (95 %, Holm-corrected) in {significant}; a higher lift in {lift}."
         )
 
 
@@ -41,7 +45,7 @@ def test_robust_models_that_are_worse_are_counted() -> None:
         if model.family == "VGG"
     )
     for sentence in said(made_up_results(24, 0, models), "Robust models have"):
-        assert "in 0 of 1 pair, significantly (95 %) in 0;" in sentence
+        assert "in 0 of 1 pair, significantly (95 %, Holm-corrected) in 0;" in sentence
         assert sentence.endswith("a higher lift in 0.")
 
 
@@ -100,11 +104,13 @@ def test_a_trend_is_positive_or_negative_only_where_it_is_significant() -> None:
 
 def test_the_floor_the_boundary_and_the_similarity() -> None:
     results = small_results()
+    higher = (results.rows["model"] == "tiny_vgg") & (results.rows["method"] == "BIG")
+    results = results.with_tables(rows=results.rows.assign(f1=results.rows["f1"].mask(higher, 0.95)))
     means = aggregate(results)
     standard = [model.name for model in means.models if model.kind == "standard"]
     random = {method: means.scores["tiny_resnet_random", method, "f1"].high for method in ("SM", "IG", "BIG")}
     above = [sum(means.scores[name, method, "f1"].low > high for name in standard) for method, high in random.items()]
-    assert above[2] == 1  # the made-up numbers separate the models
+    assert above[2] == 1
     [floor] = said(results, "Standard models with F1")
     assert floor.endswith(f": {above[0]} of 2 for SM, {above[1]} of 2 for IG and {above[2]} of 2 for BIG.")
     level = results.rows.assign(f1=0.4)
@@ -196,9 +202,19 @@ def test_models_above_the_uniform_map_are_counted() -> None:
     rows.loc[(rows["model"] == "tiny_vgg") & (rows["method"] == "SM"), "f1"] = [0.2] * 3 + [0.83] * 9
     [sentence] = said(results.with_tables(rows=rows), "A uniform map")
     assert sentence == (
-        "A uniform map, independent of model and image, has F1 0.667 on tiny-imagenet. Significantly above it (95 %): "
+        "A uniform map, independent of model and image, has F1 0.667 on tiny-imagenet. Significantly above it "
+        "(95 %, Holm-corrected): "
         "SM for 0 of 2 models, IG for 1 of 2 models and BIG for 2 of 2 models."
     )
+
+
+def test_several_models_are_corrected_for() -> None:
+    """p = 0.033 is significant for one model and not for the better of two (Holm: 0.065)."""
+    changes = [np.array([0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, -0.85, -0.95, -0.05]), np.array([-1.0, 1.1] * 6)]
+    assert signed_rank_p(changes[0]) == pytest.approx(0.0327, abs=1e-4)
+    means = [Estimate(0.6, 0.1, 1.1, 0.7, 0.25, 13, 0)] * 2
+    assert significantly_above(means[:1], changes[:1]) == [True]
+    assert significantly_above(means, changes) == [False, False]
 
 
 # Table of the results ↦ beginnings of the sentences that need it.

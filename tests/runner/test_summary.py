@@ -3,9 +3,9 @@ import math
 import pandas as pd
 import pytest
 
-from locality.runner.compare import paired_differences, verdict
+from locality.runner.compare import has_verdict, paired_differences, verdict
 from locality.runner.summary import model_summary, summary_json
-from locality.statistics import Paired
+from locality.statistics import Paired, wilson_interval
 
 
 def rows(f1: list[float], method: str = "SM") -> pd.DataFrame:
@@ -51,8 +51,9 @@ def test_json_has_no_nan() -> None:
     assert summary_json(found.methods["SM"]["f1"]) == {"mean": None, "low": None, "high": None, "used": 0, "undefined": 2}
 
 
-def change(low: float, high: float, used: int = 9) -> Paired:
-    return Paired((low + high) / 2, low, high, 0.5, 0.5, 0.5, used, 0, 0)
+def change(low: float, high: float, used: int = 10, p: float | None = None) -> Paired:
+    agreeing = 0.01 if low > 0 or high < 0 else 0.5
+    return Paired((low + high) / 2, low, high, agreeing if p is None else p, 0.5, 0.5, used, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -62,8 +63,21 @@ def change(low: float, high: float, used: int = 9) -> Paired:
         (change(-0.2, -0.1), change(-0.2, -0.1), "a looks at the object more than b"),
         (change(-0.1, 0.2), change(-0.1, 0.1), "no significant difference between a and b"),
         (change(0.1, 0.2), change(-0.1, 0.1), "inconclusive, F1 and lift disagree on a and b"),
+        (change(0.1, 0.2), change(0.1, 0.2, p=0.06), "inconclusive, interval and test disagree on a and b"),
+        (change(-0.1, 0.2, p=0.01), change(-0.1, 0.2), "inconclusive, interval and test disagree on a and b"),
+        (change(0.1, 0.2, used=9), change(0.1, 0.2, used=9), "too few images for a verdict on a and b (10 are needed)"),
         (change(math.nan, math.nan, 1), change(math.nan, math.nan, 1), "too few images to compare: 1 are defined"),
     ],
 )
 def test_verdicts(f1: Paired, lift: Paired, said: str) -> None:
-    assert said in verdict("a", "b", "IG", f1, lift)
+    sentence = verdict("a", "b", "IG", f1, lift)
+    assert said in sentence
+    assert has_verdict(f1, lift) == ("looks at the object more" in sentence)
+
+
+def test_accuracy_has_wilson_s_interval() -> None:
+    """The bootstrap interval of 4 of 4 is empty."""
+    right = rows([0.5] * 4).assign(correct=pd.array([True] * 4, dtype="boolean"))
+    accuracy = model_summary(right).accuracy
+    assert (accuracy.low, accuracy.high) == wilson_interval(4, 4)
+    assert accuracy.low == pytest.approx(0.510, abs=0.001)

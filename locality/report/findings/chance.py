@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from locality.report.aggregates import Aggregates, panel_methods, uniform_scores
 from locality.report.estimates import estimates, floats
-from locality.report.findings.wording import counted, listed, significantly_positive
+from locality.report.findings.wording import CORRECTED, counted, listed, significantly_above
+from locality.report.views import place
 from locality.results.results import Results
 
 NAMED = 3  # models named in a sentence
@@ -17,7 +18,10 @@ def above_chance(results: Results, means: Aggregates) -> list[str]:
         trained = [
             model for model in means.models if model.kind != "random" and (model.name, method, "lift") in means.scores
         ]
-        below = [model.name for model in trained if not means.scores[model.name, method, "lift"].low > 0]
+        rows = results.rows[results.rows["method"] == method]
+        lifts = [floats(rows.loc[rows["model"] == model.name, "lift"]) for model in trained]
+        above = significantly_above([means.scores[model.name, method, "lift"] for model in trained], lifts)
+        below = [model.name for model, significant in zip(trained, above, strict=True) if not significant]
         if trained:
             names = [_with_accuracy(means, name) for name in below[:NAMED]]
             if len(below) > NAMED:
@@ -26,29 +30,34 @@ def above_chance(results: Results, means: Aggregates) -> list[str]:
             counts.append(f"{method} for {len(trained) - len(below)} of {counted(len(trained), 'model')}{exceptions}")
     if not counts:
         return []
-    return [f"More attribution lies in the box than by chance (lift significantly above 0, 95 %): {'; '.join(counts)}."]
+    return [
+        f"More attribution lies in the box than by chance (lift significantly above 0, {CORRECTED}): {'; '.join(counts)}."
+    ]
 
 
 def above_uniform_map(results: Results, means: Aggregates) -> list[str]:
     """Which trained models beat a map of ones on the same images."""
+    views = list(dict.fromkeys(view for view, _ in means.uniform))
     uniform = [
-        f"{mean.mean:.3f}{f' on {data}' if data else ''}"
-        for (data, score), mean in means.uniform.items()
+        f"{mean.mean:.3f}{place(view, views) or (f' on {view.data}' if view.data else '')}"
+        for (view, score), mean in means.uniform.items()
         if score == "f1" and mean.used
     ]
     trained = {model.name for model in means.models if model.kind != "random"}
     groups = results.rows[results.rows["model"].isin(trained)].groupby(["method", "model"], sort=False)
     keys = [key for key, _ in groups]
-    differences = estimates([floats(group["f1"]) - uniform_scores(group)["f1"] for _, group in groups])
+    columns = [floats(group["f1"]) - uniform_scores(group)["f1"] for _, group in groups]
+    differences = estimates(columns)
     counts = []
     for method in panel_methods(means.methods):
-        own = [difference for (name, _), difference in zip(keys, differences, strict=True) if name == method]
+        own = [index for index, (name, _) in enumerate(keys) if name == method]
         if own:
-            counts.append(f"{method} for {significantly_positive(own)} of {counted(len(own), 'model')}")
+            above = significantly_above([differences[index] for index in own], [columns[index] for index in own])
+            counts.append(f"{method} for {sum(above)} of {counted(len(own), 'model')}")
     if not uniform or not counts:
         return []
     return [
-        f"A uniform map, independent of model and image, has F1 {listed(uniform)}. Significantly above it (95 %): "
+        f"A uniform map, independent of model and image, has F1 {listed(uniform)}. Significantly above it ({CORRECTED}): "
         f"{listed(counts)}."
     ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from locality.report.aggregates import Aggregates, panel_methods
-from locality.report.findings.wording import counted, positive, significantly_positive
+from locality.report.findings.wording import CORRECTED, counted, positive, significantly_above
 from locality.report.models import COMPARED
 from locality.results.results import Results
 
@@ -20,10 +20,12 @@ def higher_than_counterpart(results: Results, means: Aggregates) -> list[str]:
                 [means.differences[pair, method, score] for pair in pairs if (pair, method, score) in means.differences]
                 for score in ("f1", "lift")
             )
+            changes = [means.changes[pair, method, "f1"] for pair in pairs if (pair, method, "f1") in means.differences]
             if f1:
                 sentences.append(
                     f"{kind.capitalize()} models have a higher F1 than their standard counterparts with {method} in "
-                    f"{positive(f1)} of {counted(len(f1), 'pair')}, significantly (95 %) in {significantly_positive(f1)}; "
+                    f"{positive(f1)} of {counted(len(f1), 'pair')}, significantly "
+                    f"({CORRECTED}) in {sum(significantly_above(f1, changes))}; "
                     f"a higher lift in {positive(lift)}."
                 )
     return sentences

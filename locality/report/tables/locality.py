@@ -19,6 +19,7 @@ from locality.report.tables.table import (
     per_data,
     score_cell,
 )
+from locality.report.views import place
 from locality.results.results import Results
 
 SHOWN = {"f1": "F1", "lift": "lift", "precision": "precision", "recall": "recall"}
@@ -43,12 +44,12 @@ def locality_table(results: Results) -> Table:
                 scores = [means.scores[model.name, method, score] for score in SHOWN]
                 rows.append([*model_cells(model), Cell(method), *_score_cells(scores)])
                 groups.append((model.data, method))
-    data = list(dict.fromkeys(name for name, _ in means.uniform))
-    for name in data:
-        scores = [means.uniform[name, score] for score in SHOWN]
-        title = "uniform map" if len(data) == 1 else f"uniform map on {name}"
+    views = list(dict.fromkeys(view for view, _ in means.uniform))
+    for view in views:
+        scores = [means.uniform[view, score] for score in SHOWN]
+        title = f"uniform map{place(view, views)}"
         rows.append([Cell("–"), Cell("–"), Cell(title), *_score_cells(scores)])
-        groups.append((name, title))  # a group of its own, so that it is never marked as the best
+        groups.append((view.data, title))  # a group of its own, so that it is never marked as the best
     notes = (
         BOOTSTRAP,
         f"Best of each method{per_data(model.data for model in means.models)} bold; {TIED}.",

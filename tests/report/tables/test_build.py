@@ -49,8 +49,8 @@ def test_locality_by_hand() -> None:
     rows += [row("c", str(place), "SM", math.nan) for place in range(3)]
     [table] = tables(by_hand(rows=rows), ["locality"])
     assert cells(table, "model")[:3] == [("a", ""), ("b", ""), ("c", "")]
-    # Two values: the resampled mean is 0.2, 0.3 or 0.4, and both ends are drawn in a quarter of all cases.
-    assert cells(table, "F1")[:3] == [("0.300 [0.200, 0.400]", ""), ("0.800 [0.800, 0.800]", "best"), ("undefined", "")]
+    # Two values: 0.3 ± 12.7 · 0.1 by Student's t, within 0 and 1.
+    assert cells(table, "F1")[:3] == [("0.300 [0.000, 1.000]", ""), ("0.800 [0.800, 0.800]", "best"), ("undefined", "")]
     assert [text for text, _ in cells(table, "undefined")][:3] == ["1", "0", "3"]
     assert [text for text, _ in cells(table, "images")][:3] == ["2", "3", "0"]
 
@@ -63,18 +63,31 @@ def test_the_last_row_is_the_uniform_map() -> None:
     last = dict(zip([column.title for column in table.columns], table.rows[-1], strict=True))
     assert [cell.text for cell in list(last.values())[:3]] == ["–", "–", "uniform map"]
     assert last["F1"].value == pytest.approx((2 / 3 + 2 / 5) / 2)
-    assert (last["F1"].low, last["F1"].high) == pytest.approx((2 / 5, 2 / 3))
+    assert (last["F1"].low, last["F1"].high) == (0, 1)  # two images say next to nothing
     assert (last["precision"].value, last["recall"].value, last["lift"].value) == (0.375, 1.0, 0.0)
     assert (last["images"].text, last["undefined"].text) == ("2", "0")
     # It is better than all methods here, but is not marked.
     assert {cell.mark for cell in last.values()} == {""}
 
 
-def test_models_that_crop_differently_share_the_uniform_map() -> None:
-    rows = [row("a", "1", "SM", 0.1, 0.5), row("b", "1", "SM", 0.1, 0.25)]
+def test_models_that_crop_differently_have_uniform_maps_of_their_own() -> None:
+    """The mean of two views is the score of no map: 2/3 for a and c, 2/5 for b, and 0.533 for nobody."""
+    rows = [row("a", "1", "SM", 0.1, 0.5), row("b", "1", "SM", 0.1, 0.25), row("c", "1", "SM", 0.1, 0.5)]
+    models = [(name, name, "standard", "standard", None, None, None, "x", "0") for name in "abc"]
+    [table] = tables(by_hand(rows=rows, models=models), ["locality"])
+    assert cells(table, "F1")[3:] == [("0.667", ""), ("0.400", "")]
+    assert cells(table, "images")[3:] == [("1", ""), ("1", "")]
+    titles = [text for text, _ in cells(table, "method")][3:]
+    assert titles == ["uniform map on x as seen by a and c", "uniform map on x as seen by b"]
+
+
+def test_a_view_is_known_by_the_images_that_models_share() -> None:
+    """a and b see image 2 alike and have others of their own: one view of three images."""
+    rows = [row("a", "1", "SM", 0.1, 0.5), row("a", "2", "SM", 0.1, 0.3), row("b", "2", "SM", 0.1, 0.3)]
+    rows.append(row("b", "3", "SM", 0.1, 0.9))
     [table] = tables(by_hand(rows=rows), ["locality"])
-    assert cells(table, "F1")[-1] == (f"{(2 / 3 + 2 / 5) / 2:.3f}", "")
-    assert cells(table, "images")[-1] == ("1", "")
+    assert [text for text, _ in cells(table, "method")][2:] == ["uniform map"]
+    assert cells(table, "images")[-1] == ("3", "")
 
 
 def test_models_of_different_data_do_not_compete() -> None:
@@ -109,8 +122,8 @@ def test_pairs_are_compared_image_by_image() -> None:
     assert [[cell.text for cell in line[:3]] for line in table.rows] == [["plain", "hard", "SM"]]
     assert cells(table, "F1 standard") == [("0.400", "")]
     assert cells(table, "F1 robust") == [("0.300", "")]
-    # 0.1 and 0.2 on the two images that both have.
-    assert cells(table, "F1 difference") == cells(table, "lift difference") == [("0.150 [0.100, 0.200]", "")]
+    # 0.1 and 0.2 on the two images that both have: 0.15 ± 12.7 · 0.05.
+    assert cells(table, "F1 difference") == cells(table, "lift difference") == [("0.150 [−0.485, 0.785]", "")]
     assert cells(table, "images") == [("2", "")]
     assert cells(table, "undefined") == [("1", "")]
     results = by_hand(rows=rows, models=models)
@@ -181,7 +194,7 @@ def test_tiny_numbers_have_a_power_of_ten() -> None:
     tiny += [("m", str(place), "IG", "gauss 0.1", 4321.0, 0.0, 0.1, 0.01, 1e-4) for place in range(2)]
     [table] = tables(by_hand(faithfulness=tiny), ["faithfulness"])
     assert [text for text, _ in cells(table, "INFD")] == ["2.0e-7", "4,321"]
-    assert [text for text, _ in cells(table, "INFD / variance")] == ["4.7e-6 [3.1e-6, 6.3e-6]", "0.00 [0.00, 0.00]"]
+    assert [text for text, _ in cells(table, "INFD / variance")] == ["4.7e-6 [−1.5e-5, 2.5e-5]", "0.00 [0.00, 0.00]"]
     assert [text for text, _ in cells(table, "gap")] == ["5.0e-9", "0.0001"]
 
 
@@ -228,7 +241,7 @@ def test_what_was_not_measured_is_omitted_or_refused() -> None:
 
 def test_a_single_model_is_not_the_best_of_anything() -> None:
     [table] = tables(by_hand(rows=[row("a", "1", "SM", 0.4), row("a", "2", "SM", 0.6)]), ["locality"])
-    assert cells(table, "F1")[0] == ("0.500 [0.400, 0.600]", "")
+    assert cells(table, "F1")[0] == ("0.500 [0.000, 1.000]", "")
 
 
 def test_abstentions_have_a_column_beside_accuracy_where_any_model_abstains() -> None:
@@ -275,7 +288,7 @@ def test_a_table_without_a_layout_of_its_own_is_shown_by_means_per_model_and_gro
         ["tiny_vgg", "standard", "high"],
         ["other", "unknown", "low"],
     ]
-    assert [text for text, _ in cells(table, "energy")] == ["2.00 [1.00, 3.00]", "5.00", "undefined"]
+    assert [text for text, _ in cells(table, "energy")] == ["2.00 [−10.71, 14.71]", "5.00", "undefined"]
     assert [text.partition(" ")[0] for text, _ in cells(table, "holds")] == ["50.0%", "100.0%", "100.0%"]
     assert [text for text, _ in cells(table, "images")] == ["2", "1", "1"]
     assert any("Wilson" in note for note in table.notes)
