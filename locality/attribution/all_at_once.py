@@ -21,6 +21,7 @@ from locality.attribution.boundary_gradients import (
     spread,
 )
 from locality.attribution.class_gradient import class_gradient, warn_of_zero_maps
+from locality.attribution.integrated_gradients import Points as PathPoints
 from locality.attribution.integrated_gradients import integrate, quadrature, uses_end
 from locality.attribution.smoothgrad import smooth_gradient
 from locality.boundary import SEARCHES
@@ -44,7 +45,7 @@ def attribute_all(
     boundary: Points | None = None,
     *,
     baseline: Baseline = "black",
-    points: int = 20,
+    points: PathPoints = 20,
     rule: str = "trapezoid",
     search: SearchName = "fast",
     on_missing: OnMissing = "nan",
@@ -57,6 +58,7 @@ def attribute_all(
 
     `boundary` is the result of `find_boundary` or a tensor of points; None searches. Maps have the dtype of the images.
     With n points, SM + IG + BSM + BIG take 2n − 1 gradients per image instead of 2n + 2, and the boundary is searched once.
+    `points="auto"` takes as many as each image needs for completeness (`integrated_gradients`).
     `options` go to the search. Methods of Captum (`captum:NAME`) run with their own defaults.
 
     >>> import torch

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from locality.attribution.class_gradient import ClassGradient, class_gradient, warn_of_zero_maps
-from locality.attribution.integrated_gradients import Quadrature, integrate, quadrature, uses_end
+from locality.attribution.integrated_gradients import Path, integrate, quadrature, uses_end
+from locality.attribution.integrated_gradients import Points as PathPoints
 from locality.boundary import Search, find_boundary
 from locality.errors import ArgumentError
 from locality.model_calls import Calls, Model, open_model, warn_caller
@@ -118,7 +119,7 @@ def boundary_path(
     points: Tensor,
     start: ClassGradient,
     at_image: ClassGradient,
-    path: Quadrature,
+    path: Path,
 ) -> PathMaps:
     """BIG's path for the images with a boundary point; `nan` for the others."""
     if len(rows) == 0:
@@ -132,7 +133,7 @@ def boundary_integrated_gradients(
     images: Tensor,
     boundary: Points,
     target: Target = None,
-    points: int = 20,
+    points: PathPoints = 20,
     rule: str = "trapezoid",
     *,
     on_missing: OnMissing = "nan",

@@ -28,6 +28,7 @@ from locality.attribution.captum_convention import (
     captum_method,
     one_tensor,
 )
+from locality.attribution.integrated_gradients import Points as PathPoints
 from locality.attribution.integrated_gradients import integrated_gradients
 from locality.attribution.saliency import input_x_gradient, saliency_map
 from locality.attribution.smoothgrad import smooth_gradient
@@ -93,7 +94,7 @@ class IG(PathAttribution):
         target: Target = None,
         *,
         baselines: Baseline | tuple[Baseline] | None = None,
-        n_steps: int = 20,
+        n_steps: PathPoints = 20,
         method: str = "trapezoid",
         internal_batch_size: int | None = None,
         return_convergence_delta: bool = False,
@@ -200,7 +201,7 @@ class BIG(PathAttribution):
         target: Target = None,
         *,
         boundary: Points | None = None,
-        n_steps: int = 20,
+        n_steps: PathPoints = 20,
         method: str = "trapezoid",
         internal_batch_size: int | None = None,
         return_convergence_delta: bool = False,

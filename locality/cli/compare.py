@@ -27,6 +27,7 @@ def compare(
     device: options.Device = None,
     batch_size: options.BatchSize = None,
     seed: options.Seed = 0,
+    points: options.PathPoints = "20",
     arch: Annotated[
         list[str] | None,
         typer.Option(help="Architecture of a checkpoint, as in eval. For two that differ, give it twice, in their order."),
@@ -43,6 +44,7 @@ def compare(
         from locality.runner.explain_batch import Settings
 
         settings = Settings(tuple(options.method_names(methods)), search, target, seed=seed)
+        path_points = options.path_points(points)
         names = first, second
         models = [
             options.loaded_model(name, architecture, None if architecture is None else num_classes, device, download)
@@ -51,7 +53,7 @@ def compare(
         data_name = data or common_data([model.spec for model in models])
         images = [options.loaded_data(data_name, model.spec, limit, seed, boxes) for model in models]
         evaluations = [
-            evaluate_with(settings, model, own_images, batch_size, name=name)
+            evaluate_with(settings, model, own_images, batch_size, name=name, points=path_points)
             for name, model, own_images in zip(names, models, images, strict=True)
         ]
     comparison = compare_evaluations(*evaluations)

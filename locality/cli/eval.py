@@ -14,6 +14,8 @@ from locality.cli.warnings_as_lines import warnings_as_lines
 if TYPE_CHECKING:
     from locality.runner.summary import ModelSummary
 
+LARGE_GAP = 0.1  # of |f(x) − f(baseline)|
+
 
 def evaluate(
     model: options.ModelName,
@@ -28,6 +30,7 @@ def evaluate(
     seed: options.Seed = 0,
     channels: options.Channels = "all",
     scores: options.Scores = "",
+    points: options.PathPoints = "20",
     arch: options.Arch = None,
     num_classes: options.NumClasses = None,
     download: options.Download = False,
@@ -42,11 +45,12 @@ def evaluate(
         from locality.scores import check_scores
 
         settings = Settings(tuple(options.method_names(methods)), search, target, channels, seed=seed)
+        path_points = options.path_points(points)
         more_scores = options.method_names(scores)
         check_scores(more_scores)
         network = options.loaded_model(model, arch, num_classes, device, download)
         images = options.loaded_data(data, network.spec, limit, seed, boxes)
-        evaluation = evaluate_with(settings, network, images, batch_size, name=model, scores=more_scores)
+        evaluation = evaluate_with(settings, network, images, batch_size, name=model, scores=more_scores, points=path_points)
     if out is not None:
         evaluation.write(out)
     if as_json:
@@ -76,5 +80,19 @@ def _print(summary: ModelSummary) -> None:
     if summary.searched:
         distance = with_interval(summary.distance)
         say(f"boundary found for {summary.found:,} of {summary.searched:,} images; ℓ2 distance {distance}")
+    _print_gaps(summary.gaps)
     say("model-free: maps that depend on neither the model nor the image, for comparison")
     say("lift: 0 is the score of the same attribution values shuffled over the image, 1 is perfect")
+
+
+def _print_gaps(gaps: dict[str, float]) -> None:
+    """The median completeness gap of each method that integrates, and a warning where it is large."""
+    known = {name: gap for name, gap in gaps.items() if gap == gap}
+    if not known:
+        return
+    listed = ", ".join(f"{name} {gap:.1%}" for name, gap in known.items())
+    say(f"completeness gap (median over images, relative to f(x) − f(baseline)): {listed}")
+    large = [name for name, gap in known.items() if gap > LARGE_GAP]
+    if large:
+        text = f"the completeness gap of {' and '.join(large)} is above {LARGE_GAP:.0%}: use --points auto"
+        say(f"locality: warning: {text}", error=True)

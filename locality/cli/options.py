@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -49,6 +49,10 @@ Scores = Annotated[
     ),
 ]
 NormName = Annotated[Norm, typer.Option(help="Norm of the perturbation.")]
+PathPoints = Annotated[
+    str,
+    typer.Option("--points", help="Points on the paths of IG and BIG; auto: as many as a completeness gap of 5 % needs."),
+]
 Device = Annotated[str | None, typer.Option(help="Device: cpu (default), cuda, cuda:1, mps.")]
 BatchSize = Annotated[int | None, typer.Option(help="Images per batch; does not change the results.")]
 Seed = Annotated[int, typer.Option(help="Seed for the choice of images and for random numbers.")]
@@ -56,6 +60,15 @@ Arch = Annotated[str | None, typer.Option(help="Architecture of a checkpoint: ti
 NumClasses = Annotated[int | None, typer.Option(help="Number of classes of a checkpoint.")]
 Download = Annotated[bool, typer.Option("--download", help="Download weights that are missing.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+def path_points(text: str) -> int | Literal["auto"]:
+    """The value of --points."""
+    if text == "auto":
+        return "auto"
+    if not text.isdecimal() or int(text) < 2:
+        raise ArgumentError("--points", "a whole number of at least 2, or auto", text)
+    return int(text)
 
 
 def loaded_model(

@@ -15,13 +15,14 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from locality.attribution.integrated_gradients import Points, quadrature
 from locality.data.dataset import ImageDataset, stack
 from locality.errors import ArgumentError
 from locality.files import write_atomically, write_csv
 from locality.progress import Progress, no_progress
 from locality.progress import progress as progress_bar
 from locality.results.schema import SCORES
-from locality.runner.explain_batch import METHODS, Settings, explain, rows_of
+from locality.runner.explain_batch import METHODS, Settings, explain, gaps_of, rows_of
 from locality.runner.provenance import provenance
 from locality.runner.summary import ModelSummary, model_free_rows, model_summary
 from locality.scores import check_scores
@@ -43,19 +44,21 @@ class Evaluation:
       right / all images with known labels; the share of abstentions stands beside it.
     - Scores are `nan` where they are undefined, as for abstentions, which are never attributed.
 
-    `model_free` has the same scores of maps that know neither the model nor the image, for comparison.
+    `model_free` has the same scores of maps that know neither the model nor the image, for comparison. `gaps` has the
+    completeness gap of IG and BIG, |Σ map − (f(x) − f(b))| / |f(x) − f(b)|, one row per image × method.
     """
 
     model: str
     data: str
     rows: pd.DataFrame
     model_free: pd.DataFrame
+    gaps: pd.DataFrame
     provenance: dict[str, Any]
 
     @functools.cached_property
     def summary(self) -> ModelSummary:
         """Means with 95 % intervals."""
-        return model_summary(self.rows, self.model_free)
+        return model_summary(self.rows, self.model_free, gaps=self.gaps)
 
     def to_json(self) -> dict[str, Any]:
         """The summary and the provenance as plain values; undefined is None."""
@@ -83,11 +86,13 @@ def evaluate(
     device: str | torch.device | None = None,
     progress: bool | Progress = True,
     scores: Sequence[str] = (),
+    points: Points = 20,
 ) -> Evaluation:
     """Measure how much of each map lies in the box, against chance, and how far the decision boundary is.
 
     Images are fitted to `model.spec` where needed. Each is decoded once, and the model is opened once per batch. `scores`
-    are names in `locality.scores.SCORES` to measure besides precision, recall, F1 and lift.
+    are names in `locality.scores.SCORES` to measure besides precision, recall, F1 and lift. `points` are those on the
+    paths of IG and BIG; "auto" takes as many as completeness needs.
 
     >>> from locality.data.dataset import load_dataset
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 64 * 64, 10))
@@ -96,7 +101,7 @@ def evaluate(
     (2, ['SM', 'SM'], 2)
     """
     settings = Settings(tuple(methods), search, target, channels, rho, seed)
-    return evaluate_with(settings, model, data, batch_size, device, progress, scores=scores)
+    return evaluate_with(settings, model, data, batch_size, device, progress, scores=scores, points=points)
 
 
 def evaluate_with(
@@ -108,22 +113,26 @@ def evaluate_with(
     progress: bool | Progress = True,
     name: str | None = None,
     scores: Sequence[str] = (),
+    points: Points = 20,
 ) -> Evaluation:
     """`evaluate` with settings that are checked already; `name` is that of the result, the model's own by default."""
     check_scores(scores)
+    quadrature("trapezoid", points)
     more_scores = [score for score in dict.fromkeys(scores) if score not in SCORES]
     if batch_size is not None and batch_size < 1:
         raise ArgumentError("batch_size", "at least 1", batch_size)
     data = fitted(model, data)
     on_device = model if device is None else copy.deepcopy(model).to(device)
     own_name = name_of(model)
-    rows, model_free = [], []
+    rows, model_free, gaps = [], [], []
     hashed = set(data.fingerprint_indices())
     pixels: dict[int, Tensor] = {}
     with _reporting(progress, own_name) as report:
         done = 0
         for batch in batches(data, batch_size):
-            rows.append(rows_of(explain(on_device, batch, settings), settings, own_name, more_scores))
+            explanations = explain(on_device, batch, settings, points=points)
+            rows.append(rows_of(explanations, settings, own_name, more_scores))
+            gaps.append(gaps_of(explanations))
             model_free.append(model_free_rows(batch, settings, more_scores))
             pixels |= {done + row: batch.images[row] for row in range(len(batch)) if done + row in hashed}
             done += len(batch)
@@ -133,7 +142,8 @@ def evaluate_with(
         data.name,
         pd.concat(rows, ignore_index=True),
         pd.concat(model_free, ignore_index=True),
-        provenance(model, data, asdict(settings) | {"scores": more_scores}, data.fingerprint(pixels)),
+        pd.concat(gaps, ignore_index=True),
+        provenance(model, data, asdict(settings) | {"scores": more_scores, "points": str(points)}, data.fingerprint(pixels)),
     )
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from locality.attribution import attribute_all, method
 from locality.attribution.all_at_once import OWN, other_methods
+from locality.attribution.integrated_gradients import Points, relative_gap
 from locality.boundary import SEARCHES, find_boundary
 from locality.boundary.search import resolve_search
 from locality.errors import ArgumentError, unknown_choice
@@ -72,8 +73,13 @@ class Explanations:
         return torch.where(self.targets < 0, self.predictions[self.predictions != ABSTAINED], self.targets)
 
 
-def explain(model: nn.Module, batch: Batch, settings: Settings, calls: Calls | None = None) -> Explanations:
-    """Predictions, boundary points and maps of one batch; `calls` is the model where it is open already."""
+def explain(
+    model: nn.Module, batch: Batch, settings: Settings, calls: Calls | None = None, points: Points = 20
+) -> Explanations:
+    """Predictions, boundary points and maps of one batch; `calls` is the model where it is open already.
+
+    `points` are those on the paths of IG and BIG.
+    """
     device = model_device(model) or torch.device("cpu")
     images = batch.images.to(device)
     own = [name for name in settings.methods if name in OWN]
@@ -91,7 +97,7 @@ def explain(model: nn.Module, batch: Batch, settings: Settings, calls: Calls | N
         boundary = None
         if settings.search is not None:
             boundary = find_boundary(opened, pixels, search=settings.search, seed=settings.seed)
-        found = attribute_all(opened, pixels, own, classes, boundary, seed=settings.seed) if own else {}
+        found = attribute_all(opened, pixels, own, classes, boundary, points=points, seed=settings.seed) if own else {}
     # Other methods than our own may hook into the model, so they open it themselves.
     for name, attribute in other_methods(settings.methods, model, settings.seed, UNIT).items():
         found[name] = attribute(pixels, classes)
@@ -101,6 +107,15 @@ def explain(model: nn.Module, batch: Batch, settings: Settings, calls: Calls | N
     maps = {name: plain[name].masked_fill(undefined, torch.nan) for name in settings.methods}
     paths = {name: value for name, value in found.items() if isinstance(value, PathMaps)}
     return Explanations(batch, predictions, attributed, targets, boundary, maps, paths)
+
+
+def gaps_of(explanations: Explanations) -> pd.DataFrame:
+    """The completeness gap of each image and method that integrates, relative to |f(x) − f(b)|; `nan` where undefined."""
+    tables = [pd.DataFrame({"image_id": [], "method": [], "gap": []})]
+    for name, path_maps in explanations.paths.items():
+        gaps = relative_gap(path_maps).masked_fill(explanations.targets < 0, torch.nan).tolist()
+        tables.append(pd.DataFrame({"image_id": explanations.attributed.ids, "method": name, "gap": gaps}))
+    return pd.concat(tables[1:] or tables, ignore_index=True)
 
 
 def rows_of(

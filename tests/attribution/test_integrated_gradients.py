@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from locality.attribution import integrated_gradients
 from locality.attribution.baselines import baseline_images
-from locality.attribution.integrated_gradients import RULES, quadrature
+from locality.attribution.integrated_gradients import RULES, AutoPoints, quadrature
 from locality.model_calls import open_model
 
 
@@ -26,7 +26,9 @@ def captum_maps(model: nn.Module, images: Tensor, target: Tensor, method: str, p
 @pytest.mark.parametrize("rule", sorted(RULES))
 def test_weights_sum_to_one_and_positions_lie_on_the_path(rule: str) -> None:
     for points in (2, 3, 20):
-        positions, weights = quadrature(rule, points)
+        path = quadrature(rule, points)
+        assert not isinstance(path, AutoPoints)
+        positions, weights = path
         assert len(positions) == len(weights) == points
         assert weights.sum().item() == pytest.approx(1, abs=1e-12)
         assert positions.min() >= 0

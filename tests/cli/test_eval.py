@@ -34,12 +34,42 @@ def test_eval_prints_a_table_and_writes_rows(tmp_path: Path) -> None:
 
 def test_json_is_one_object_as_the_design_says() -> None:
     found = json.loads(run("eval", "--model", "shapes_cnn", "--limit", "4", "--methods", "SM", "--json"))
-    assert {"model", "data", "n", "accuracy", "methods", "abstained", "model_free", "boundary", "provenance"} == set(found)
+    assert {
+        "model",
+        "data",
+        "n",
+        "accuracy",
+        "methods",
+        "abstained",
+        "model_free",
+        "boundary",
+        "completeness",
+        "provenance",
+    } == set(found)
     assert found["model_free"]["uniform"]["lift"]["mean"] == 0
     assert found["model_free"]["centred Gaussian"]["f1"]["mean"] > found["model_free"]["uniform"]["f1"]["mean"]
     assert (found["model"], found["data"], found["n"]) == ("shapes_cnn", "shapes", 4)
     assert {"mean", "low", "high", "undefined"} <= set(found["methods"]["SM"]["lift"])
     assert len(found["provenance"]["weights_sha256"]) == len(found["provenance"]["data_sha256"]) == 64
+
+
+def test_the_completeness_gap_is_printed_and_a_large_one_warned_of() -> None:
+    few = ("eval", "--model", "shapes_cnn", "--limit", "4", "--methods", "SM,IG")
+    rough = run(*few, "--points", "2")
+    assert "completeness gap (median over images, relative to f(x) − f(baseline)): IG " in rough
+    assert "warning: the completeness gap of IG is above 10%: use --points auto" in rough
+    fine = run(*few, "--points", "auto")
+    assert "completeness gap (median" in fine
+    assert "warning" not in fine
+    gap = json.loads(run(*few, "--points", "auto", "--json"))["completeness"]["IG"]["median_gap"]
+    assert 0 <= gap <= 0.05
+    assert "completeness" not in run("eval", "--model", "shapes_cnn", "--limit", "2", "--methods", "SM")
+
+
+def test_accuracy_has_wilson_s_interval() -> None:
+    assert "accuracy 1.000 [0.722, 1.000]; 10 images" in run(
+        "eval", "--model", "shapes_cnn", "--limit", "10", "--methods", "SM"
+    )
 
 
 @pytest.mark.parametrize("inside", ["", "/folder/deeper"])
@@ -66,6 +96,7 @@ def test_a_folder_that_is_not_there_yet_is_made(tmp_path: Path) -> None:
         (["--model", "shapes_cnn", "--methods", "SMM"], "did you mean 'SM'"),
         (["--model", "shapes_cnn", "--search", "quick"], "`search` must be one of"),
         (["--model", "shapes_cnn", "--data", "nothing"], "`data` must be one of shapes"),
+        (["--model", "shapes_cnn", "--points", "many"], "`--points` must be a whole number of at least 2, or auto"),
         (["--model", "shapes_cnn", "--limit", "0"], "`limit` must be at least 1, got 0"),
     ],
 )
