@@ -6,6 +6,9 @@ wait for torch.
 
 import lazy_loader
 
+from locality.torchvision_shim import install as _install_torchvision_shim
+
 __version__ = "0.1.0"
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_install_torchvision_shim()

@@ -12,9 +12,6 @@ def imagenet_wnids() -> tuple[str, ...]:
     >>> imagenet_wnids()[0]  # the tench
     'n01440764'
     """
-    from locality.torchvision_shim import import_torchvision
-
-    import_torchvision()  # timm imports it
     from timm.data.imagenet_info import ImageNetInfo
 
     return tuple(ImageNetInfo("imagenet-1k").label_names())
@@ -33,9 +30,6 @@ def class_word(name: str) -> str:
 
 @functools.cache
 def _words() -> dict[str, str]:
-    from locality.torchvision_shim import import_torchvision
-
-    import_torchvision()
     from timm.data.imagenet_info import ImageNetInfo
 
     info = ImageNetInfo("imagenet-22k")

@@ -81,13 +81,10 @@ def shapes(_: Path) -> dict[str, object]:
 def photographs(folder: Path) -> dict[str, object]:
     """500×375 JPEG files, decoded, resized to 256 and cropped to 224: locality and torchvision's usual transform."""
     import torch
-
-    from locality import ModelSpec, load_dataset
-    from locality.torchvision_shim import import_torchvision
-
-    import_torchvision()
     from PIL import Image
     from torchvision import transforms
+
+    from locality import ModelSpec, load_dataset
 
     torch.set_num_threads(1)
     data = load_dataset(str(folder / "photographs.csv"), spec=ModelSpec("m", interpolation="bicubic"), max_box_share=None)

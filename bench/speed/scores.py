@@ -63,9 +63,6 @@ def milliseconds(run: Callable[[], object], count: int) -> float:
 
 
 def speed(count: int, quantus_count: int) -> dict[str, Any]:
-    from locality.torchvision_shim import import_torchvision
-
-    import_torchvision()
     import numpy as np
     import quantus
 

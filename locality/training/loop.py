@@ -22,7 +22,6 @@ from locality.data.dataset import ImageDataset, load_dataset
 from locality.errors import ArgumentError
 from locality.files import locked
 from locality.progress import Progress, no_progress
-from locality.torchvision_shim import import_torchvision
 from locality.training.averaging import Average
 from locality.training.batches import BatchKeys, TrainingImages, collate
 from locality.training.network import FeatureModel, Network
@@ -241,7 +240,6 @@ def _finished(recipe: Recipe, average: Average, images: TrainingImages, device: 
 
 
 def _accelerator(recipe: Recipe, device: str | None) -> Any:
-    import_torchvision()  # accelerate imports torchvision
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState, is_initialized
 

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from locality.errors import ArgumentError, ModelError, did_you_mean
 from locality.imagenet_classes import imagenet_wnids
-from locality.torchvision_shim import import_torchvision
 from locality.types import Interpolation, ModelSpec
 from locality.zoo.nets import NETS
 from locality.zoo.nets.cifar import cifar_resnet50
@@ -67,7 +66,6 @@ def input_of(architecture: str, net: nn.Module, name: str) -> ModelSpec:
     if kind == "timm":
         return timm_input(net, name)
     if kind == "torchvision":
-        import_torchvision()
         from torchvision.models import get_model_weights
 
         recipe = next(iter(get_model_weights(short))).transforms()  # the first: those of the publication
@@ -165,7 +163,6 @@ def _timm(name: str, classes: int) -> nn.Module:
 
 
 def _is_timm_model(name: str) -> bool:
-    import_torchvision()
     import timm
 
     return bool(timm.is_model(name))
@@ -180,7 +177,6 @@ def unknown_timm_model(name: str) -> ModelError:
 
 
 def _torchvision(name: str, classes: int) -> nn.Module:
-    import_torchvision()
     import torchvision
 
     known = torchvision.models.list_models(module=torchvision.models)

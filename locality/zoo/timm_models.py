@@ -10,7 +10,6 @@ import torch
 
 from locality.errors import ModelError
 from locality.progress import Progress, no_progress
-from locality.torchvision_shim import import_torchvision
 from locality.zoo.architectures import class_names, timm_input, unknown_timm_model
 from locality.zoo.pixel_model import PixelModel
 from locality.zoo.state_dict import check_finite, read_tensors
@@ -27,7 +26,6 @@ def timm_pretrained(
     Weights are taken from the caches of timm and Hugging Face, or from our own; with `download` they may be fetched,
     for the first time only with `trust_first`: timm publishes no checksums.
     """
-    import_torchvision()
     import timm
 
     configuration = _configuration(name)

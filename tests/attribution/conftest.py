@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from locality.torchvision_shim import import_torchvision
 from locality.types import Boundary
 
 
@@ -47,7 +46,6 @@ def images() -> Tensor:
 @pytest.fixture
 def timm_model() -> Callable[..., nn.Module]:
     """A timm model with random weights that is not constant: some initialise their heads with zeros."""
-    import_torchvision()
     import timm
 
     def make(name: str, **options: Any) -> nn.Module:

@@ -11,12 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from locality.attribution import explain, method
-from locality.torchvision_shim import import_torchvision
 
 
 @pytest.fixture(scope="module")
 def quantus() -> ModuleType:
-    import_torchvision()
     import quantus
 
     return quantus

@@ -9,7 +9,6 @@ from PIL import Image
 
 from locality.data.boxes import box_array, box_mask
 from locality.data.preprocess import center_crop, fit, fit_view, flip, resize
-from locality.torchvision_shim import import_torchvision
 from locality.types import Box, Interpolation, ModelSpec, Sample
 
 
@@ -78,7 +77,6 @@ def test_the_mirrored_mask_is_the_mask_of_the_mirrored_box(sample: Sample) -> No
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
 @pytest.mark.parametrize("size", [(301, 200), (123, 240), (97, 97)])
 def test_fit_is_what_torchvision_does_to_image_and_boxes(size: tuple[int, int], interpolation: Interpolation) -> None:
-    import_torchvision()
     from torchvision import tv_tensors
     from torchvision.transforms import v2
 

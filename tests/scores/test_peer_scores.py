@@ -31,7 +31,6 @@ from locality.scores.peer_scores import (
     TopKIntersection,
     grown,
 )
-from locality.torchvision_shim import import_torchvision
 
 WHOLE_NUMBERS = st.integers(-3, 9).map(float)  # ties are frequent
 MAPS = arrays(np.float32, (2, 2, 3, 4), elements=WHOLE_NUMBERS).map(torch.from_numpy)
@@ -57,7 +56,6 @@ def peer_scores(maps: Tensor, masks: Tensor, k: int = 1000, tolerance: float = 0
 
 @pytest.fixture(scope="module")
 def quantus() -> ModuleType:
-    import_torchvision()
     import quantus
 
     return quantus

@@ -51,9 +51,6 @@ def test_robust_models_are_as_published(name: str, address: str, clean: float | 
 
 @pytest.mark.parametrize("name", STANDARD)
 def test_standard_models_are_what_torchvision_says(name: str) -> None:
-    from locality.torchvision_shim import import_torchvision
-
-    import_torchvision()
     from torchvision.models import get_model_weights
 
     card = find_card(name)

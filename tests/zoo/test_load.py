@@ -18,7 +18,6 @@ from locality import load_dataset
 from locality.errors import ArgumentError, DamagedFileError, MissingWeightsError, ModelError
 from locality.files import file_hash
 from locality.imagenet_classes import imagenet_wnids
-from locality.torchvision_shim import import_torchvision
 from locality.types import ModelSpec, Threat
 from locality.zoo import timm_models
 from locality.zoo.architectures import build
@@ -34,7 +33,6 @@ IMAGES = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
 
 def test_efficientnet_lite0_is_the_real_one() -> None:
     """The same logits as timm's network filled by hand, and most photographs recognised."""
-    import_torchvision()
     import timm
 
     model = load_model("efficientnet_lite0")
@@ -175,7 +173,6 @@ def test_a_card_says_everything(tmp_path: Path, small_net: nn.Module) -> None:
 FUNCTIONS = """
 import torch
 from torch import nn
-from locality.torchvision_shim import import_torchvision
 from locality.types import ModelSpec
 from locality.zoo.pixel_model import PixelModel
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from torch import nn
 
-from locality.torchvision_shim import import_torchvision
-
 
 def cifar_resnet50(classes: int) -> nn.Module:
     """ResNet-50 with a 3×3 first convolution of stride 1 and no max-pool: 23.5 million parameters."""
-    import_torchvision()
     from torchvision.models import resnet50
 
     net: nn.Module = resnet50(weights=None, num_classes=classes)

@@ -7,7 +7,6 @@ from typing import Any
 from torch import Tensor, nn
 
 from locality.errors import ArgumentError
-from locality.torchvision_shim import import_torchvision
 from locality.zoo.nets.convolutional import convolution
 
 
@@ -50,7 +49,6 @@ def _vision_transformer(classes: int, width: int, depth: int, heads: int, **opti
             raise ArgumentError(name, "a whole number of at least 1", number)
     if width % heads:
         raise ArgumentError("width", f"a multiple of `heads` ({heads})", width)
-    import_torchvision()  # timm imports torchvision
     from timm.models.vision_transformer import VisionTransformer
 
     net: nn.Module = VisionTransformer(
