@@ -20,6 +20,7 @@ from locality.model_calls.decisions import correct
 from locality.model_calls.devices import on_device
 from locality.progress import Progress, no_progress
 from locality.statistics import share_summary, wilson_interval
+from locality.zoo.preprocessing import model_preprocessing
 from locality.zoo.state_dict import weights_hash
 
 if TYPE_CHECKING:
@@ -180,6 +181,7 @@ def certified_accuracy(
         settings=asdict(certifier),
         provenance={
             "weights_sha256": weights_hash(model),
+            "preprocessing": model_preprocessing(model),
             "data_sha256": data.fingerprint(),
             "device": where.type,
             "locality": __version__,

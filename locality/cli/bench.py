@@ -83,6 +83,7 @@ def bench(
                 plan = make_plan(draft.suite, draft.problems, machine.device, download, report)
         except SuiteError as error:
             _refuse(error)
+        _print_preprocessing(plan)
         if dry_run:
             _print_estimate(plan, machine, folder)
             return
@@ -95,6 +96,16 @@ def bench(
     _print_outcome(outcome)
     if len(outcome.faults):
         raise typer.Exit(1)
+
+
+def _print_preprocessing(plan: Plan) -> None:
+    """How images are prepared: one line for all models that agree."""
+    names: dict[str, list[str]] = {}
+    for model in plan.models:
+        names.setdefault(model.preprocessing, []).append(model.name)
+    for line, models in names.items():
+        whose = f" of {', '.join(models)}" if len(names) > 1 else ""
+        say(f"preprocessing{whose}: {line}")
 
 
 def _refuse(error: SuiteError) -> NoReturn:

@@ -11,6 +11,12 @@ import typer
 from locality.certified import CERTIFICATES
 from locality.certified.certificate import RADII, check_radii
 from locality.cli import options
+from locality.cli.preprocessing_options import (
+    check_expected,
+    say_preprocessing,
+    warn_if_inaccurate,
+    with_preprocessing,
+)
 from locality.cli.printing import print_table, say, say_json
 from locality.cli.settings_options import CommandWithSettings, option_name
 from locality.cli.warnings_as_lines import warnings_as_lines
@@ -25,6 +31,7 @@ RADII_HELP = "Radii at which to state the certified accuracy, separated by comma
 DEFAULT_RADII = ",".join(f"{radius:g}" for radius in RADII)
 
 
+@with_preprocessing
 def certify(
     model: options.ModelName,
     by: str = "smoothing",
@@ -39,6 +46,8 @@ def certify(
     download: options.Download = False,
     arch: options.Arch = None,
     num_classes: options.NumClasses = None,
+    preprocessing: Any = None,
+    expect_accuracy: options.ExpectAccuracy = None,
     **settings: Any,
 ) -> None:
     """Certify a model: the share of images that are classified correctly, provably so within a radius."""
@@ -49,20 +58,24 @@ def certify(
     except ArgumentError as error:
         raise error.renamed("--radii") from None
     options.check_folder(out)
+    expected = check_expected(expect_accuracy)
     with warnings_as_lines():
         from locality.certified.certified_accuracy import certified_accuracy
         from locality.progress import progress
 
-        network = options.loaded_model(model, arch, num_classes, device, download)
+        network = options.loaded_model(model, arch, num_classes, device, download, preprocessing)
         images = options.loaded_data(data, network.spec, limit, seed, boxes)
         with progress(f"{by} on {model}", "forward passes") as report:
             result = certified_accuracy(network, images, certifier, distances, progress=report)
+    if expected is not None:  # a card's accuracy is not that of the smoothed model
+        warn_if_inaccurate(model, images.name, int(result.correct.sum()), int(result.known.sum()), expected)
     names = {"model": model, "data": images.name, "by": by}
     paths = () if out is None else result.write(out, **names)
     if as_json:
         say_json(result.to_json(**names))
         return
     say(f"{model} on {images}")
+    say_preprocessing(network)
     say(f"certified by {by}: {', '.join(f'{name} {value}' for name, value in result.settings.items()) or 'no settings'}")
     _print(result, [text.strip() for text in radii.split(",")])
     if paths:

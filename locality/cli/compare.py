@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from locality.cli import options
+from locality.cli.preprocessing_options import (
+    check_expected,
+    say_preprocessing,
+    warn_if_inaccurate,
+    with_preprocessing,
+)
 from locality.cli.printing import print_table, say, say_json, with_interval
 from locality.cli.warnings_as_lines import warnings_as_lines
 
@@ -15,6 +21,7 @@ if TYPE_CHECKING:
     from locality.statistics import Paired
 
 
+@with_preprocessing
 def compare(
     first: Annotated[str, typer.Argument(metavar="MODEL_A", help=options.MODEL_HELP)],
     second: Annotated[str, typer.Argument(metavar="MODEL_B", help="The model to compare it with.")],
@@ -33,10 +40,13 @@ def compare(
         typer.Option(help="Architecture of a checkpoint, as in eval. For two that differ, give it twice, in their order."),
     ] = None,
     num_classes: options.NumClasses = None,
+    preprocessing: Any = None,
+    expect_accuracy: options.ExpectAccuracy = None,
     download: options.Download = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Compare two models on the same images: the paired difference of their locality, with its interval."""
+    expected = check_expected(expect_accuracy)
     with warnings_as_lines():
         from locality.data.defaults import common_data
         from locality.runner.compare import compare as compare_evaluations
@@ -47,7 +57,9 @@ def compare(
         path_points = options.path_points(points)
         names = first, second
         models = [
-            options.loaded_model(name, architecture, None if architecture is None else num_classes, device, download)
+            options.loaded_model(
+                name, architecture, None if architecture is None else num_classes, device, download, preprocessing
+            )
             for name, architecture in zip(names, _architectures(names, arch or [], num_classes), strict=True)
         ]
         data_name = data or common_data([model.spec for model in models])
@@ -57,10 +69,15 @@ def compare(
             for name, model, own_images in zip(names, models, images, strict=True)
         ]
     comparison = compare_evaluations(*evaluations)
+    for name, evaluation in zip(names, evaluations, strict=True):
+        accuracy = evaluation.summary.accuracy
+        right = round(accuracy.mean * accuracy.used) if accuracy.used else 0
+        warn_if_inaccurate(name, data_name, right, accuracy.used, expected)
     if as_json:
         say_json(comparison.to_json())
         return
     say(str(images[1]))
+    say_preprocessing(*models)
     _print(comparison)
 
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from locality.cli import options
+from locality.cli.preprocessing_options import (
+    check_expected,
+    say_preprocessing,
+    warn_if_inaccurate,
+    with_preprocessing,
+)
 from locality.cli.printing import print_table, say, say_json, with_interval
 from locality.cli.warnings_as_lines import warnings_as_lines
 
@@ -17,6 +23,7 @@ if TYPE_CHECKING:
 LARGE_GAP = 0.1  # of |f(x) − f(baseline)|
 
 
+@with_preprocessing
 def evaluate(
     model: options.ModelName,
     data: options.DataName = None,
@@ -33,12 +40,15 @@ def evaluate(
     points: options.PathPoints = "20",
     arch: options.Arch = None,
     num_classes: options.NumClasses = None,
+    preprocessing: Any = None,
+    expect_accuracy: options.ExpectAccuracy = None,
     download: options.Download = False,
     out: Annotated[Path | None, typer.Option(help="Folder for rows.parquet, rows.csv and summary.json.")] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Measure locality: the share of a model's attributions that lies inside the boxes people drew."""
     options.check_folder(out)
+    expected = check_expected(expect_accuracy)
     with warnings_as_lines():
         from locality.runner.evaluate import evaluate_with
         from locality.runner.explain_batch import Settings
@@ -48,15 +58,19 @@ def evaluate(
         path_points = options.path_points(points)
         more_scores = options.method_names(scores)
         check_scores(more_scores)
-        network = options.loaded_model(model, arch, num_classes, device, download)
+        network = options.loaded_model(model, arch, num_classes, device, download, preprocessing)
         images = options.loaded_data(data, network.spec, limit, seed, boxes)
         evaluation = evaluate_with(settings, network, images, batch_size, name=model, scores=more_scores, points=path_points)
     if out is not None:
         evaluation.write(out)
+    accuracy = evaluation.summary.accuracy
+    right = round(accuracy.mean * accuracy.used) if accuracy.used else 0
+    warn_if_inaccurate(model, data or images.name, right, accuracy.used, expected)
     if as_json:
         say_json(evaluation.to_json())
         return
     say(f"{model} on {images}")
+    say_preprocessing(network)
     if images.name == "photos":
         say("These are a few photographs. For ImageNet itself pass --data imagenet:PATH --boxes PATH.")
     _print(evaluation.summary)

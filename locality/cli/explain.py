@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from locality.cli import options
+from locality.cli.preprocessing_options import say_preprocessing, with_preprocessing
 from locality.cli.printing import print_table, say
 from locality.cli.warnings_as_lines import warnings_as_lines
 from locality.errors import ArgumentError
 
 
+@with_preprocessing
 def explain(
     image: Annotated[Path, typer.Argument(metavar="IMAGE", help="An image file: JPEG, PNG, WebP.")],
     model: options.ModelName,
@@ -27,6 +29,7 @@ def explain(
     seed: options.Seed = 0,
     arch: options.Arch = None,
     num_classes: options.NumClasses = None,
+    preprocessing: Any = None,
     download: options.Download = False,
 ) -> None:
     """Explain one image: predicted classes, heat maps side by side, and the nearest image with another prediction."""
@@ -38,8 +41,9 @@ def explain(
     with warnings_as_lines():
         from locality.report.explanation import explain_image
 
-        network = options.loaded_model(model, arch, num_classes, device, download)
+        network = options.loaded_model(model, arch, num_classes, device, download, preprocessing)
         explanation = explain_image(network, image, options.method_names(methods), search=search, seed=seed)
+    say_preprocessing(network)
     for sentence in explanation.sentences():
         say(sentence)
     print_table(["class", "probability"], [(name, f"{probability:.1%}") for name, probability in explanation.classes])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -59,6 +61,12 @@ Seed = Annotated[int, typer.Option(help="Seed for the choice of images and for r
 Arch = Annotated[str | None, typer.Option(help="Architecture of a checkpoint: timm:NAME, net:NAME or the name of a model.")]
 NumClasses = Annotated[int | None, typer.Option(help="Number of classes of a checkpoint.")]
 Download = Annotated[bool, typer.Option("--download", help="Download weights that are missing.")]
+ExpectAccuracy = Annotated[
+    str | None,
+    typer.Option(
+        help="Accuracy that the model should have, such as 0.76; one far below is a warning (default: that of its card)."
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
@@ -72,14 +80,32 @@ def path_points(text: str) -> int | Literal["auto"]:
 
 
 def loaded_model(
-    name: str, arch: str | None = None, num_classes: int | None = None, device: str | None = None, download: bool = False
+    name: str,
+    arch: str | None = None,
+    num_classes: int | None = None,
+    device: str | None = None,
+    download: bool = False,
+    preprocessing: Mapping[str, Any] = MappingProxyType({}),
 ) -> PixelModel:
-    """The model behind the options, with a progress bar while it is downloaded."""
+    """The model behind the options, with a progress bar while it is downloaded; `preprocessing` goes to `load_model`."""
     from locality.progress import progress
     from locality.zoo.load import load_model
 
     with progress(name, "bytes") as report:
-        return load_model(name, arch=arch, num_classes=num_classes, device=device, download=download, progress=report)
+        try:
+            return load_model(
+                name,
+                arch=arch,
+                num_classes=num_classes,
+                device=device,
+                download=download,
+                progress=report,
+                **preprocessing,
+            )
+        except ArgumentError as error:
+            raise (
+                error.renamed(f"--{error.argument.replace('_', '-')}") if error.argument in preprocessing else error
+            ) from None
 
 
 def loaded_data(

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from locality.cli import options
+from locality.cli.preprocessing_options import (
+    check_expected,
+    say_preprocessing,
+    warn_if_inaccurate,
+    with_preprocessing,
+)
 from locality.cli.printing import print_table, say, say_json
 from locality.cli.warnings_as_lines import warnings_as_lines
 from locality.errors import ArgumentError
@@ -20,6 +26,7 @@ if TYPE_CHECKING:
 ATTACK_HELP = "paper: APGD-CE and APGD-DLR; standard: AutoAttack; pgd20, cw20: 20 steps on the cross-entropy or the margin."
 
 
+@with_preprocessing
 def robust(
     model: options.ModelName,
     norm: options.NormName = "linf",
@@ -38,6 +45,8 @@ def robust(
     download: options.Download = False,
     arch: options.Arch = None,
     num_classes: options.NumClasses = None,
+    preprocessing: Any = None,
+    expect_accuracy: options.ExpectAccuracy = None,
 ) -> None:
     """Measure accuracy under attack: the share of images that no attack within EPS moves to another class."""
     try:
@@ -46,11 +55,12 @@ def robust(
         raise error.renamed("--eps") from None
     check_request(norm, threat.radius, attack, batch_size)
     options.check_folder(out)
+    expected = check_expected(expect_accuracy)
     with warnings_as_lines():
         from locality.progress import progress
         from locality.robustness.robust_accuracy import robust_accuracy
 
-        network = options.loaded_model(model, arch, num_classes, device, download)
+        network = options.loaded_model(model, arch, num_classes, device, download, preprocessing)
         images = options.loaded_data(data, network.spec, limit, seed, boxes)
         with progress(f"{attack} on {model}") as report:
             result = robust_accuracy(
@@ -64,12 +74,14 @@ def robust(
                 store=None if out is None else out / "batches",
                 progress=report,
             )
+    warn_if_inaccurate(model, data or images.name, int(result.clean.sum()), int(result.known.sum()), expected)
     names = {"model": model, "data": images.name}
     paths = () if out is None else result.write(out, **names)
     if as_json:
         say_json(result.to_json(**names))
         return
     say(f"{model} on {images}")
+    say_preprocessing(network)
     _print(result, f"{NORMS[norm]} {eps}")
     if paths:
         say(f"every image: {', '.join(str(path) for path in paths)}")

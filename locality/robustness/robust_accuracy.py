@@ -30,6 +30,7 @@ from locality.robustness.fingerprint import model_fingerprint
 from locality.robustness.gradient_masking import Caveat, examine, square_caveat
 from locality.statistics import share_summary, wilson_interval
 from locality.types import ABSTAINED, Batch, Norm, Threat
+from locality.zoo.preprocessing import model_preprocessing
 from locality.zoo.state_dict import weights_hash
 
 if TYPE_CHECKING:
@@ -277,10 +278,14 @@ def _provenance(model: Model, device: torch.device) -> dict[str, str]:
 
 
 def _hashes(model: Model, images: Tensor | Batch | ImageDataset) -> dict[str, str]:
-    """Hashes of the weights and of a data set; the cache is not keyed by them, so that a run may add images."""
+    """Preprocessing, and hashes of weights and data; the cache is not keyed by them, so that a run may add images."""
     if isinstance(images, Tensor | Batch) or not isinstance(model, nn.Module):
         return {}
-    return {"weights_sha256": weights_hash(model), "data_sha256": images.fingerprint()}
+    return {
+        "weights_sha256": weights_hash(model),
+        "preprocessing": model_preprocessing(model),
+        "data_sha256": images.fingerprint(),
+    }
 
 
 def _mean(values: Tensor) -> float:

@@ -189,7 +189,7 @@ def _data_problem(suite: Suite, problems: list[Problem]) -> bool:
 
 
 def _opened(suite: Suite, choice: ModelChoice, download: bool, broken_data: bool) -> PlannedModel:
-    model = load_model(choice.source, arch=choice.arch, num_classes=choice.num_classes, download=download)
+    model = load_model(choice.source, **choice.loading, download=download)
     data = suite.data.name or default_data(model.spec)
     planned = described(choice, model, data)
     if not broken_data:

@@ -12,6 +12,7 @@ from torch import nn
 
 from locality.data.dataset import ImageDataset
 from locality.files import source_hash
+from locality.zoo.preprocessing import model_preprocessing
 from locality.zoo.state_dict import weights_hash
 
 SOURCES = "locality sources"  # beside the versions: a hash of the files that numbers depend on
@@ -22,6 +23,7 @@ def provenance(model: nn.Module, data: ImageDataset, settings: Mapping[str, Any]
     """Everything that decides the rows of an evaluation, as plain values."""
     return {
         "weights_sha256": weights_hash(model),
+        "preprocessing": model_preprocessing(model),
         "data": data.name,
         "data_sha256": data_sha256,
         "settings": {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()},

@@ -115,7 +115,7 @@ class Store:
             "sources": dict(source_hashes()),
             "models": model_rows(plan.models),
             "data": {
-                model.name: {"name": model.data, "sha256": digest}
+                model.name: {"name": model.data, "sha256": digest, "preprocessing": model.preprocessing}
                 for model, digest in zip(plan.models, plan.data_sha256, strict=True)
             },
             "units": [(unit.model, str(unit), unit.key) for unit in plan.units],

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from locality.runner.explain_batch import METHODS, Settings
-from locality.types import Channels, Norm, Region, TargetName
+from locality.types import Channels, Interpolation, Norm, Region, TargetName
 from locality.zoo.load import known_card
 from locality.zoo.model_card import ModelCard
 from locality.zoo.trainings import UNKNOWN
@@ -23,6 +23,12 @@ class ModelChoice:
     load: str = ""  # what `load_model` takes; the name if empty
     arch: str | None = None
     num_classes: int | None = None
+    input_size: tuple[int, int] | None = None  # height, width; this and the next five as `load_model` takes them
+    resize: int | None = None
+    interpolation: Interpolation | None = None
+    mean: tuple[float, float, float] | None = None
+    std: tuple[float, float, float] | None = None
+    classes: str | None = None  # a file with one class per line
     family: str | None = None  # robust models are compared with the standard one of their family
     training: str | None = None  # an id of zoo.trainings.TRAININGS
     norm: Norm | None = None  # of the threat trained against
@@ -31,6 +37,12 @@ class ModelChoice:
     @property
     def source(self) -> str:
         return self.load or self.name
+
+    @property
+    def loading(self) -> dict[str, Any]:
+        """The arguments of `load_model`, the name excepted."""
+        names = ("arch", "num_classes", "input_size", "resize", "interpolation", "mean", "std", "classes")
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)

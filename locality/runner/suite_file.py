@@ -21,7 +21,7 @@ from locality.runner.suite import DataChoice, ModelChoice, Suite, trained
 from locality.toml_settings import read_toml, settings_from
 from locality.zoo.architectures import is_function
 from locality.zoo.catalog import model_cards
-from locality.zoo.load import CHECKPOINT_SUFFIXES
+from locality.zoo.model_card import CHECKPOINT_SUFFIXES
 from locality.zoo.trainings import TRAININGS, UNKNOWN, kind_of
 from locality.zoo.weight_files import MISSING, can_be_fetched, weights_path, where
 

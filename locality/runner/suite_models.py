@@ -37,6 +37,7 @@ class PlannedModel:
     fingerprint: str  # of weights, layers, hooks and their source: what its numbers depend on
     probe: tuple[float, ...]  # rounded logits of fixed images
     counterpart: str | None = None
+    preprocessing: str = ""  # in one line
 
     @property
     def name(self) -> str:
@@ -61,6 +62,7 @@ def described(choice: ModelChoice, model: PixelModel, data: str) -> PlannedModel
         weights_sha256=weights_hash(model),
         fingerprint=fingerprint_of(choice, model),
         probe=probe_logits(model, model.spec.input_size),
+        preprocessing=model.preprocessing,
     )
 
 
@@ -130,7 +132,7 @@ def _model_row(model: PlannedModel) -> dict[str, Any]:
 def loaded(planned: PlannedModel, device: str) -> PixelModel:
     """The model, if it is the one that was planned. A process caches the last one, because units come model by model."""
     choice = planned.choice
-    model = load_model(choice.source, arch=choice.arch, num_classes=choice.num_classes)
+    model = load_model(choice.source, **choice.loading)
     is_same = fingerprint_of(choice, model) == planned.fingerprint
     if not is_same or not same_logits(planned.probe, probe_logits(model, model.spec.input_size)):
         raise ValueError(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,16 +16,27 @@ from locality.errors import ArgumentError, ModelError
 from locality.imagenet_classes import imagenet_wnids
 from locality.model_calls import open_model
 from locality.progress import Progress, no_progress
-from locality.types import ModelSpec
+from locality.types import Interpolation, ModelSpec
 from locality.zoo.architectures import KINDS, build, class_names, input_of, is_function, of_function, renamed
 from locality.zoo.catalog import model_cards, unknown_model
-from locality.zoo.model_card import Address, ModelCard, Package, Seed, WeightFile, card_path, read_card
+from locality.zoo.model_card import (
+    CHECKPOINT_SUFFIXES,
+    Address,
+    ModelCard,
+    Package,
+    Seed,
+    WeightFile,
+    card_path,
+    is_card,
+    read_card,
+)
 from locality.zoo.pixel_model import PixelModel
+from locality.zoo.preprocessing import GivenPreprocessing, all_from
 from locality.zoo.state_dict import class_counts, fill, fill_in_order, normaliser_in, own_names, read_tensors, unwrapped
 from locality.zoo.timm_models import timm_pretrained
 from locality.zoo.weight_files import delete_if_damaged, models_folder, weights_path
 
-CHECKPOINT_SUFFIXES = {".safetensors", ".pth", ".pt", ".ckpt", ".bin", ".tar", ".pkl"}
+NOTHING_GIVEN = GivenPreprocessing()
 
 
 def load_model(
@@ -35,6 +48,12 @@ def load_model(
     download: bool = False,
     trust_first_download: bool = False,
     progress: Progress = no_progress,
+    input_size: int | tuple[int, int] | None = None,
+    resize: int | None = None,
+    interpolation: Interpolation | None = None,
+    mean: float | Sequence[float] | None = None,
+    std: float | Sequence[float] | None = None,
+    classes: Sequence[str] | str | Path | None = None,
 ) -> PixelModel:
     """Load a model in eval mode that takes pixels in [0, 1]. Its `.spec` describes its images and its classes.
 
@@ -43,11 +62,17 @@ def load_model(
     - `timm:NAME`, with timm's pretrained weights (`timm:resnet50.a1_in1k` names a particular training);
     - the path of a checkpoint. `arch` names its architecture: `timm:NAME`, `torchvision:NAME`, `net:NAME`,
       `package.module:function`, or a model of the catalog, whose preprocessing is then used, too. A checkpoint with a card
-      beside it, as `locality train` writes it, needs no `arch`. The number of classes is that of the file;
+      beside it (NAME.json, as `locality train` writes it) needs no `arch` if the card names it; the card's preprocessing is
+      used. The number of classes is that of the file;
     - `package.module:function`, called without arguments, or with `num_classes` if that is given. It returns an nn.Module
       that takes pixels and normalises them itself. Its attribute `.spec`, a ModelSpec, may give the input size and the
       classes; without it, images are cropped to 224×224.
-    A model with 1,000 classes is assumed to have ImageNet's. Other classes are unknown unless a spec or card lists them.
+    A model with 1,000 classes is assumed to have ImageNet's. Other classes are unknown unless a spec or card lists them, or
+    `classes` does: names in the order of the logits, or a file with one per line.
+
+    Images are resized until their short side is `resize`, with `interpolation`, cropped to `input_size` and normalised with
+    `mean` and `std` (of pixels in [0, 1]). What is not given comes from the model's card, from timm's configuration, from
+    the `.spec`, or else is guessed from the architecture; `.preprocessing` says which. `input_size` alone implies `resize`.
 
     `device` defaults to the CPU. Nothing is downloaded without `download=True`; `progress(done, total)` counts bytes.
     Weights without a published sha256 need `trust_first_download=True` once; it stores theirs.
@@ -57,6 +82,7 @@ def load_model(
     """
     text = str(name)
     known = model_cards()
+    given = GivenPreprocessing(input_size, resize, interpolation, mean, std, classes)
     if num_classes is not None and num_classes < 2:
         raise ArgumentError("num_classes", "at least 2", num_classes)
     is_file = is_checkpoint(text)
@@ -65,7 +91,7 @@ def load_model(
     if text in known:
         model = _of_card(known[text], download, progress, trust_first_download)
     elif is_file:
-        model = _of_file(_expanded(text), arch, num_classes)
+        model = _of_file(_expanded(text), arch, num_classes, given)
     elif text.startswith("timm:"):
         model = timm_pretrained(text.removeprefix("timm:"), download, progress, trust_first_download)
     elif text.startswith(("torchvision:", "net:")):
@@ -74,6 +100,8 @@ def load_model(
         model = _wrapped(of_function(text, num_classes), text, text)
     else:
         raise unknown_model(text, known)
+    if given != NOTHING_GIVEN:
+        model.respecify(given.applied(model.spec), given.origin(model.origin))
     try:
         model = model.to(torch.device("cpu" if device is None else device)).eval()
     except (RuntimeError, AssertionError) as error:
@@ -109,7 +137,7 @@ def _of_card(
             fill_in_order(net, tensors, path)
         else:
             fill(net, tensors, path, spec, lambda named: renamed(card.architecture, named))
-    return PixelModel(net, spec)
+    return PixelModel(net, spec, all_from("from the model's card"))
 
 
 def _weights_of(
@@ -124,24 +152,52 @@ def _weights_of(
         return path, {} if path is None else read_tensors(path)
 
 
-def _of_file(path: Path, arch: str | None, num_classes: int | None) -> PixelModel:
-    if arch is None and card_path(path).is_file():
-        card = read_card(card_path(path))
-        assert isinstance(card.weights, WeightFile)
-        return _of_card(replace(card, weights=WeightFile(str(path), card.weights.checksum)))
+def _of_file(path: Path, arch: str | None, num_classes: int | None, given: GivenPreprocessing) -> PixelModel:
+    card = _card_beside(path, arch)
+    if card is not None and arch in (None, card.architecture) and card.architecture and card_spec(card).classes:
+        return _of_card(card)
     tensors = read_tensors(path)
     if arch is None:
-        raise ModelError(f"`{path}` does not name its architecture: pass `arch` (--arch), {KINDS}, or a catalog model")
+        if card is None or not card.architecture:
+            raise ModelError(f"`{path}` does not name its architecture: pass `arch` (--arch), {KINDS}, or a catalog model")
+        arch = card.architecture
     template = model_cards().get(arch)
+    origin = all_from(f"as for {arch}")
     architecture, options = (arch, None) if template is None else (template.architecture, template.options)
+    if card is not None:
+        options = card.options if arch == card.architecture else options
+        template, origin = card, all_from("from the card beside the checkpoint")
     like = None if template is None else replace(card_spec(template), name=path.stem)
-    net, differs = _sized(architecture, options, tensors, path, num_classes, None if like is None else len(like.classes))
+    usual = None if like is None or not like.classes else len(like.classes)
+    net, differs = _sized(architecture, options, tensors, path, num_classes, usual)
     model = _wrapped(net, architecture, path.stem)
-    spec = model.spec if like is None else replace(like, classes=() if differs else like.classes)
-    given: dict[str, Any] = dict(normaliser_in(tensors, own_names(model.net)))  # what the network was trained with
-    spec = replace(spec, **given)
-    fill(model.net, tensors, path, spec, lambda named: renamed(architecture, named))
-    return PixelModel(model.net, spec)
+    if like is None:
+        spec, origin = model.spec, model.origin
+    else:
+        spec = replace(like, classes=() if differs else like.classes)
+    within = normaliser_in(tensors, own_names(model.net))  # what the network was trained with
+    spec = replace(spec, **dict[str, Any](within))
+    origin = dict(origin) | dict.fromkeys(within, "in the checkpoint")
+    fill(model.net, tensors, path, replace(spec, **given.parts), lambda named: renamed(architecture, named))
+    return PixelModel(model.net, spec, origin)
+
+
+def _card_beside(path: Path, arch: str | None) -> ModelCard | None:
+    """The card of a checkpoint. With `arch`, a JSON file that is no card, or that of other weights, is ignored."""
+    file = card_path(path)
+    if not file.is_file() or (arch is not None and not is_card(file)):
+        return None
+    card = read_card(file)
+    assert isinstance(card.weights, WeightFile)
+    card = replace(card, weights=WeightFile(str(path), card.weights.checksum))
+    if arch is None:
+        return card
+    try:
+        weights_path(card)
+    except ModelError as error:
+        warnings.warn(f"the card `{file}` is ignored, because it describes other weights: {error}", stacklevel=4)
+        return None
+    return card
 
 
 def _sized(
@@ -170,7 +226,12 @@ def _sized(
 
 
 def _wrapped(net: nn.Module, architecture: str, name: str) -> PixelModel:
-    return net if isinstance(net, PixelModel) else PixelModel(net, input_of(architecture, net, name))
+    if isinstance(net, PixelModel):
+        net.origin = net.origin or all_from("the model's own")
+        return net
+    own = isinstance(getattr(net, "spec", None), ModelSpec)
+    origin = all_from("from the model's `.spec`" if own else f"guessed from {architecture}")
+    return PixelModel(net, input_of(architecture, net, name), origin)
 
 
 def _check_classes(model: PixelModel, name: str, num_classes: int | None, in_catalog: bool) -> None:

@@ -18,6 +18,9 @@ from locality.toml_settings import read_json, settings_from
 from locality.types import NORMS, ModelSpec, Threat
 from locality.zoo.trainings import UNKNOWN, KindOrUnknown, kind_of, title_of
 
+CHECKPOINT_SUFFIXES = {".safetensors", ".pth", ".pt", ".ckpt", ".bin", ".tar", ".pkl"}
+# What a card that a person writes may leave out: `spec` alone is needed, and of that not every field.
+OPTIONAL = {"architecture": "", "parameters": 0, "data": ""}
 BUILT_HERE = ("net:", "timm:", "torchvision:")  # architectures that a card may name: none of them runs the reader's code
 
 
@@ -89,7 +92,7 @@ class ModelCard:
     """
 
     spec: ModelSpec  # its classes may be empty where `data` names them ("imagenet")
-    architecture: str  # "timm:NAME", "torchvision:NAME", "net:NAME" or "package.module:function"
+    architecture: str  # "timm:NAME", "torchvision:NAME", "net:NAME" or "package.module:function"; "": not stated
     options: dict[str, Any] = field(default_factory=dict, hash=False)  # of the architecture: depth, width
     weights: Weights | None = None  # None: whatever the model was loaded with
     parameters: int
@@ -168,10 +171,13 @@ def attack_in(measurement: str) -> tuple[Threat, str] | None:
 def card_path(weights: Path) -> Path:
     """Where the card of a file of weights is.
 
-    >>> card_path(Path("runs/mine.safetensors")).name
-    'mine.json'
+    >>> card_path(Path("runs/mine.safetensors")).name, card_path(Path("best.v2.pth.tar")).name
+    ('mine.json', 'best.v2.json')
     """
-    return weights.with_suffix(".json")
+    name = weights
+    while name.suffix in CHECKPOINT_SUFFIXES:
+        name = name.with_suffix("")
+    return weights.with_name(f"{name.name}.json")
 
 
 def write_card(card: ModelCard, path: Path) -> None:
@@ -185,21 +191,22 @@ def write_card(card: ModelCard, path: Path) -> None:
 
 
 def read_card(path: Path) -> ModelCard:
-    """The card at `path`, whose weights are beside it; an invalid card is an error that lists all problems."""
-    try:
-        table = read_json(path, parse_constant=_refuse_constant)
-    except ValueError as error:
-        raise _not_a_card(path, str(error) or type(error).__name__) from None
-    if not isinstance(table, dict):
-        raise _not_a_card(path, "it must hold one JSON object")
+    """The card at `path`, whose weights are beside it; an invalid card is an error that lists all problems.
+
+    A card that a person writes needs `spec` alone: what it leaves out has its default, and the name is the file's. Without
+    the `sha256` of the weights, they are not verified.
+    """
+    table = _table_in(path)
     problems: list[Problem] = []
-    digest = _digest(table.pop("weights", None), problems)
+    digest = _digest(table.pop("weights", {"sha256": ""}), problems)
     weights = WeightFile(str(path.with_suffix(".safetensors")), f"sha256:{digest}")
+    if isinstance(table.get("spec"), dict):
+        table["spec"] = {"name": path.stem} | table["spec"]
     try:
-        card = settings_from(ModelCard, table, "", problems)
+        card = settings_from(ModelCard, OPTIONAL | table, "", problems)
     except ValueError as error:  # of a value that has the right type, but makes no sense
         raise _not_a_card(path, str(error)) from None
-    if card is not None and not card.architecture.startswith(BUILT_HERE):
+    if card is not None and card.architecture and not card.architecture.startswith(BUILT_HERE):
         expected = " or ".join(f"{start}NAME" for start in BUILT_HERE)
         problems.append(Problem("architecture", f"must be {expected}, got {card.architecture!r}"))
     if card is None or problems:
@@ -208,9 +215,27 @@ def read_card(path: Path) -> ModelCard:
     return made
 
 
+def is_card(path: Path) -> bool:
+    """Whether the file is meant to be a card: a JSON object with a table `spec`. Other programs write JSON files, too."""
+    try:
+        return path.is_file() and isinstance(_table_in(path).get("spec"), dict)
+    except ModelError:
+        return False
+
+
+def _table_in(path: Path) -> dict[str, Any]:
+    try:
+        table = read_json(path, parse_constant=_refuse_constant)
+    except ValueError as error:
+        raise _not_a_card(path, str(error) or type(error).__name__) from None
+    if not isinstance(table, dict):
+        raise _not_a_card(path, "it must hold one JSON object")
+    return table
+
+
 def _digest(value: object, problems: list[Problem]) -> str:
     digest = value.get("sha256") if isinstance(value, dict) and set(value) == {"sha256"} else None
-    if isinstance(digest, str) and len(digest) == 64 and set(digest) <= set("0123456789abcdef"):
+    if isinstance(digest, str) and len(digest) in (0, 64) and set(digest) <= set("0123456789abcdef"):
         return digest
     problems.append(Problem("weights", f"must be a table with the `sha256` of the weights, got {value!r}"))
     return ""
@@ -221,4 +246,4 @@ def _refuse_constant(text: str) -> NoReturn:
 
 
 def _not_a_card(path: Path, reason: str) -> ModelError:
-    return ModelError(f"`{path}` is not a model card of this version ({reason}): train the model again, or pass --arch")
+    return ModelError(f"`{path}` is not a model card of this version ({reason}): correct it, or remove it and pass --arch")

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from locality.types import ModelSpec
 from locality.zoo.nets.forward_pass import ForwardPass, forward_pass
+from locality.zoo.preprocessing import Origin, model_preprocessing
 
 
 class PixelModel(nn.Module):
@@ -20,16 +21,28 @@ class PixelModel(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, net: nn.Module, spec: ModelSpec) -> None:
+    def __init__(self, net: nn.Module, spec: ModelSpec, origin: Origin | None = None) -> None:
         super().__init__()
         self.net = net
         self.spec = spec
+        self.origin: Origin = origin or {}  # where each part of the preprocessing comes from
         # Not in the state dict: mean and standard deviation belong to the spec, and a checkpoint holds the network alone.
         self.register_buffer("mean", torch.tensor(spec.mean).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(spec.std).view(1, 3, 1, 1), persistent=False)
 
         if hasattr(net, "abstains"):  # a network that may decline to decide
             self.abstains = net.abstains
+
+    @property
+    def preprocessing(self) -> str:
+        """The preprocessing in one line, and where it comes from."""
+        return model_preprocessing(self)
+
+    def respecify(self, spec: ModelSpec, origin: Origin) -> None:
+        """Give the model another spec, with its mean and standard deviation."""
+        self.spec, self.origin = spec, origin
+        self.mean.copy_(torch.tensor(spec.mean).view(1, 3, 1, 1))
+        self.std.copy_(torch.tensor(spec.std).view(1, 3, 1, 1))
 
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self.net(self.normalised(images))

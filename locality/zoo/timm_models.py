@@ -12,6 +12,7 @@ from locality.errors import ModelError
 from locality.progress import Progress, no_progress
 from locality.zoo.architectures import class_names, timm_input, unknown_timm_model
 from locality.zoo.pixel_model import PixelModel
+from locality.zoo.preprocessing import all_from
 from locality.zoo.state_dict import check_finite, read_tensors
 from locality.zoo.weight_files import cached, cached_or_fetched, delete_if_damaged, models_folder
 
@@ -47,7 +48,8 @@ def timm_pretrained(
     net.pretrained_cfg["state_dict"] = None  # or the tensors would be in memory twice
     check_finite(net.state_dict(), weights)
     spec = timm_input(net, f"timm:{name}")
-    return PixelModel(net, replace(spec, classes=class_names(net.num_classes)))
+    origin = all_from("as timm publishes it with these weights")
+    return PixelModel(net, replace(spec, classes=class_names(net.num_classes)), origin)
 
 
 def _configuration(name: str) -> Any:

@@ -142,6 +142,6 @@ def test_a_data_set_by_smoothing_is_its_tensors_by_smoothing() -> None:
     assert torch.equal(result.certificate.radius, expected.radius)
     assert result.ids == batch.ids
     assert result.certified(0.05) == int(expected.holds(batch.labels, 0.05).sum())
-    assert set(result.provenance) == {"weights_sha256", "data_sha256", "device", "locality", "torch"}
+    assert set(result.provenance) == {"weights_sha256", "preprocessing", "data_sha256", "device", "locality", "torch"}
     with pytest.raises(ValueError, match="`radii` must be distances"):
         certified_accuracy(model, data, smoothing, radii=[-1])

@@ -90,7 +90,7 @@ def test_only_files_of_weights_have_a_card_file(card: ModelCard, tmp_path: Path)
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda table: table.pop("architecture"), "must have the key 'architecture'"),
+        (lambda table: table.pop("spec"), "must have the key 'spec'"),
         (lambda table: table.update(colour=1), "unknown key 'colour'"),
         (lambda table: table.update(parameters="many"), "`parameters` must be a whole number, got 'many'"),
         (lambda table: table.update(parameters=True), "`parameters` must be a whole number, got True"),

@@ -1,0 +1,91 @@
+"""Every command that loads a model takes its preprocessing, prints it, stores it, and warns of a low accuracy."""
+
+import json
+from pathlib import Path
+
+import pytest
+from safetensors.torch import save_file
+from typer.testing import CliRunner
+
+from locality.cli import app
+from locality.zoo.load import load_model
+
+OPTIONS = ["input-size", "resize", "interpolation", "mean", "std", "classes"]
+FEW = ["--limit", "8"]
+QUICK = {
+    "eval": ["--methods", "SM", "--search", "fast"],
+    "robust": ["--attack", "pgd20"],
+    "certify": ["--samples", "20", "--selection-samples", "5"],
+}
+
+
+@pytest.fixture(autouse=True)
+def _few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("locality.data.sources.shapes.DEFAULT_COUNT", {"eval": 40, "train": 40})
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    model = load_model("shapes_cnn")
+    save_file(model.net.state_dict(), tmp_path / "mine.safetensors")
+    (tmp_path / "classes.txt").write_text("\n".join(model.spec.classes), encoding="utf-8")
+    return tmp_path / "mine.safetensors"
+
+
+def run(*words: object) -> tuple[str, str]:
+    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout, result.stderr
+
+
+@pytest.mark.parametrize("command", ["eval", "compare", "explain", "robust", "certify"])
+def test_every_command_has_the_options(command: str) -> None:
+    text = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200", "TERM": "dumb"}).stdout
+    assert all(f"--{option} " in text for option in OPTIONS)
+    assert ("--expect-accuracy" in text) == (command != "explain")
+
+
+@pytest.mark.parametrize("command", QUICK)
+def test_what_is_given_is_printed_and_stored(command: str, checkpoint: Path) -> None:
+    given = ["--arch", "net:shapes_cnn", "--input-size", "64", "--mean", "0.45", "--std", "0.25,0.25,0.25"]
+    given += ["--interpolation", "bicubic", "--classes", str(checkpoint.with_name("classes.txt"))]
+    words = [command, "--model", checkpoint, *given, *FEW, *QUICK[command]]
+    line = "resize 64 bicubic, crop 64×64, mean 0.45, std 0.25 (as given)"
+    assert f"preprocessing: {line}\n" in run(*words)[0]
+    assert json.loads(run(*words, "--json")[0])["provenance"]["preprocessing"] == line
+
+
+def test_compare_prints_both(checkpoint: Path) -> None:
+    classes = checkpoint.with_name("classes.txt")
+    words = ["compare", "shapes_cnn", checkpoint, "--arch", "net:shapes_cnn", "--classes", classes, "--methods", "SM", *FEW]
+    text = run(*words)[0]
+    assert "preprocessing of shapes_cnn: resize 64 bilinear, crop 64×64, mean 0.45, std 0.25 (from the model's card)" in text
+    assert "preprocessing of mine: resize 64 bilinear, crop 64×64, mean 0.45, std 0.25 (guessed from net:shapes_cnn)" in text
+
+
+def test_an_accuracy_far_below_the_card_or_the_expected_one_is_a_warning() -> None:
+    good = ["eval", "--model", "shapes_cnn", "--limit", "20", "--methods", "SM"]
+    assert run(*good)[1] == ""
+    wrong = run(*good, "--input-size", "160")[1]
+    assert "locality: warning: shapes_cnn has an accuracy of " in wrong
+    assert "far below the 100.0% of its card: check the preprocessing" in wrong
+    assert "warning" not in run(*good, "--data", "shapes:swapped")[1]  # the card is not about these
+    asked = run(*good, "--data", "shapes:swapped", "--expect-accuracy", "95%")[1]
+    assert "far below the 95.0% of --expect-accuracy" in asked
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--input-size", "big"], "`--input-size` must be a number of pixels, such as 224 or 224x192, got 'big'"),
+        (["--mean", "0.5,0.5"], "`--mean` must be one number or three"),
+        (["--std", "0"], "`--std` must be one positive number"),
+        (["--resize", "8"], "`--resize` must be at least the longer side"),
+        (["--classes", "nothing.txt"], "`--classes` must be a file with one class per line"),
+        (["--expect-accuracy", "76"], "`--expect-accuracy` must be a share such as 0.76 or 76%"),
+    ],
+)
+def test_mistakes_are_one_sentence(words: list[str], sentence: str) -> None:
+    result = CliRunner().invoke(app, ["eval", "--model", "shapes_cnn", *words])
+    assert isinstance(result.exception, ValueError)
+    assert sentence in str(result.exception)
