@@ -7,7 +7,7 @@ shape. This module does not import torch, so the command line can use it before 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args
 
 from locality.errors import ArgumentError, unknown_choice
@@ -153,6 +153,7 @@ class ModelSpec:
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
     classes: tuple[str, ...] = ()
+    num_classes: int | None = field(default=None, compare=False, repr=False)  # the number of logits, if it is known
 
     def __post_init__(self) -> None:
         if not isinstance(self.input_size, tuple) or len(self.input_size) != 2:

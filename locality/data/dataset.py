@@ -217,10 +217,11 @@ class ImageDataset(Dataset[Sample]):
         images = self.source.manifest.images.iloc[self.indices]
         if not self._model_classes:
             own = {wnid: label for label, wnid in enumerate(self.source.classes) if wnid}
-            return [
+            labels = [
                 (label, *(own[wnid] for wnid in wnids.split()[1:] if wnid in own))
                 for label, wnids in zip(images["label"].tolist(), images["wnid"].tolist(), strict=True)
             ]
+            return labels if self._within_logits(labels) else [(-1,)] * len(labels)
         logit = {wnid: index for index, wnid in enumerate(self._model_classes)}
         accepted = [tuple(logit.get(wnid, -1) for wnid in wnids.split()) for wnids in images["wnid"].tolist()]
         unknown = sum(max(labels) < 0 for labels in accepted)
@@ -234,6 +235,20 @@ class ImageDataset(Dataset[Sample]):
             )
         # A model that has only the second of several accepted classes is correct with that one.
         return [tuple(sorted(labels, key=lambda label: label < 0)) for labels in accepted]
+
+    def _within_logits(self, labels: list[tuple[int, ...]]) -> bool:
+        """Whether a model whose classes are unknown can have the labels; a warning if it cannot."""
+        count = None if self.spec is None else self.spec.num_classes
+        largest = max((label for several in labels for label in several), default=-1)
+        if self.spec is None or count is None or largest < count:
+            return True
+        warnings.warn(
+            f"{self.spec.name} has {count:,} classes, but {self.name} has labels up to {largest:,}: they are not labels "
+            "of this model, so its accuracy is undefined; name its classes (--classes FILE, or `classes` of load_model)",
+            UnknownClassesWarning,
+            stacklevel=5,
+        )
+        return False
 
 
 def stack(samples: Sequence[Sample]) -> Batch:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 import torch
@@ -14,6 +15,7 @@ from locality.attribution.all_at_once import OWN, other_methods
 from locality.attribution.integrated_gradients import Points, relative_gap
 from locality.boundary import SEARCHES, find_boundary
 from locality.boundary.search import resolve_search
+from locality.data.dataset import UnknownClassesWarning
 from locality.errors import ArgumentError, unknown_choice
 from locality.model_calls import Calls, model_device, open_model
 from locality.model_calls.checks import UNIT
@@ -84,7 +86,8 @@ def explain(
     images = batch.images.to(device)
     own = [name for name in settings.methods if name in OWN]
     with open_model(calls or model, images) as opened:
-        predictions = decisions(model, opened.logits(images))
+        logits = opened.logits(images)
+        predictions, batch = decisions(model, logits), with_possible_labels(batch, logits.shape[1])
         decided = predictions != ABSTAINED
         attributed = batch if bool(decided.all()) else rows_of_batch(batch, decided)
         labels = attributed.labels.to(device)
@@ -164,6 +167,22 @@ def scored(maps: Tensor, masks: Tensor, settings: Settings, more_scores: Sequenc
     rho = settings.rho
     scores: dict[str, Score] = {"precision": Precision(rho), "recall": Recall(rho), "f1": F1(rho), "lift": Lift(rho)}
     return score_maps(maps, masks, scores | {name: SCORE_TABLE[name]() for name in more_scores}, settings.channels)
+
+
+def with_possible_labels(batch: Batch, classes: int) -> Batch:
+    """The batch without labels that a model of so many classes cannot have: a model without a `.spec` names no classes."""
+    possible = [tuple(label for label in accepted if label < classes) for accepted in batch.accepted]
+    if tuple(possible) == batch.accepted:
+        return batch
+    count = sum(after != before for after, before in zip(possible, batch.accepted, strict=True))
+    warnings.warn(
+        f"{count:,} of {len(batch):,} images have labels that a model of {classes:,} classes cannot have: their accuracy is "
+        "undefined; give the model a `.spec` that lists its classes",
+        UnknownClassesWarning,
+        stacklevel=4,
+    )
+    labels = torch.tensor([accepted[0] if accepted else -1 for accepted in possible])
+    return replace(batch, labels=labels, accepted=tuple(possible))
 
 
 def rows_of_batch(batch: Batch, chosen: Tensor) -> Batch:

@@ -107,7 +107,7 @@ def load_model(
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
         raise ArgumentError("device", "a device of this machine's torch", str(device), reason) from error
-    _check_classes(model, text, num_classes, in_catalog=text in known)
+    _check_classes(model, text, num_classes, in_catalog=text in known and classes is None)
     return model
 
 
@@ -240,7 +240,7 @@ def _check_classes(model: PixelModel, name: str, num_classes: int | None, in_cat
     if num_classes not in (None, count):
         raise ArgumentError("num_classes", f"left out or {count}, the number of classes of `{name}`", num_classes)
     if not model.spec.classes:
-        model.spec = replace(model.spec, classes=class_names(count))
+        model.spec = replace(model.spec, classes=class_names(count), num_classes=count)
     elif len(model.spec.classes) != count:
         raise ModelError(f"`{name}` returns {count} logits, its `.spec` lists {len(model.spec.classes)} classes")
 

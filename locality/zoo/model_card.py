@@ -185,6 +185,7 @@ def write_card(card: ModelCard, path: Path) -> None:
     if not isinstance(card.weights, WeightFile):
         raise ArgumentError("card", "the card of a file of weights", card.weights)
     table = {name: value for name, value in asdict(card).items() if value not in (None, "", {})}
+    table["spec"] = {name: value for name, value in table["spec"].items() if value is not None}
     # The weights are beside their card, wherever both are moved to; only their hash is recorded.
     table["weights"] = {"sha256": card.weights.checksum.removeprefix("sha256:")}
     write_atomically(path, json.dumps(table, indent=2, ensure_ascii=False, allow_nan=False) + "\n")

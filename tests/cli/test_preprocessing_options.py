@@ -8,6 +8,7 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from locality.cli import app
+from locality.zoo.architectures import build
 from locality.zoo.load import load_model
 
 OPTIONS = ["input-size", "resize", "interpolation", "mean", "std", "classes"]
@@ -89,3 +90,12 @@ def test_mistakes_are_one_sentence(words: list[str], sentence: str) -> None:
     result = CliRunner().invoke(app, ["eval", "--model", "shapes_cnn", *words])
     assert isinstance(result.exception, ValueError)
     assert sentence in str(result.exception)
+
+
+@pytest.mark.parametrize("command", QUICK)
+def test_labels_that_the_model_cannot_have_leave_accuracy_undefined(command: str, tmp_path: Path) -> None:
+    save_file(build("net:shapes_cnn", 5).state_dict(), tmp_path / "five.safetensors")
+    words = [command, "--model", tmp_path / "five.safetensors", "--arch", "net:shapes_cnn", "--data", "shapes"]
+    text, warning = run(*words, *FEW, *QUICK[command])
+    assert "undefined" in text
+    assert "five has 5 classes, but shapes has labels up to" in warning

@@ -111,6 +111,22 @@ def test_classes_the_model_does_not_know(data: ImageDataset) -> None:
     assert (rows.loc[~known, "target"] == -1).all()
 
 
+def test_labels_that_a_model_cannot_have_are_undefined(data: ImageDataset) -> None:
+    net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 64 * 64, 5))
+    model = PixelModel(net, ModelSpec("five", (64, 64), 64, num_classes=5))
+    with pytest.warns(UserWarning, match="five has 5 classes, but shapes has labels up to .* its accuracy is undefined"):
+        evaluation = evaluate(model, data, methods=["SM"], search=None, progress=False)
+    assert evaluation.rows["correct"].isna().all()
+    assert (evaluation.rows["label"] == -1).all()
+    assert evaluation.summary.accuracy.used == 0
+    with pytest.warns(UserWarning, match="labels that a model of 5 classes cannot have"):  # a model without a spec
+        rows = evaluate(net, data, methods=["SM"], search=None, target="label", progress=False).rows
+    impossible = rows["label"] == -1
+    assert impossible.any()
+    assert rows["correct"].isna().tolist() == impossible.tolist()
+    assert rows["f1"].isna().tolist() == impossible.tolist()
+
+
 def test_images_are_fitted_to_the_model() -> None:
     net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10))
     model = PixelModel(net, ModelSpec("small", (32, 32), 36))

@@ -166,3 +166,10 @@ def test_an_accuracy_far_below_is_a_sentence() -> None:
     assert low_accuracy_text("m", 0, 0, 0.9, "its card") is None
     assert low_accuracy_text("m", 85, 100, 0.9, "its card") is None
     assert "40.0% on 50 images, far below the 90.0%" in (low_accuracy_text("m", 20, 50, 0.9, "its card") or "")
+
+
+def test_a_model_of_unknown_classes_says_how_many_it_has(checkpoint: Path) -> None:
+    spec = load_model(checkpoint, arch="net:shapes_cnn").spec
+    assert (spec.classes, spec.num_classes) == ((), 10)
+    with pytest.raises(ModelError, match=r"returns 10 logits, its `\.spec` lists 2 classes"):
+        load_model("shapes_cnn", classes=["a", "b"])
