@@ -32,8 +32,8 @@ class Entry:
 class Manifest:
     """N images and their B boxes. `images` has one row per image; image i has corners[first[i] : first[i + 1]]."""
 
-    images: pd.DataFrame  # id, path, sha256, label, wnid, width, height, source, licence, file, row
-    corners: Array  # B×4: x0, y0, x1, y1 in the pixels of the original image
+    images: pd.DataFrame  # id, path, sha256, label, wnid, width, height, source, licence, orientation, file, row
+    corners: Array  # B×4: x0, y0, x1, y1 in the pixels of the original image, turned as `orientation` says
     first: NDArray[np.int64]  # N+1
 
     @staticmethod
@@ -45,6 +45,7 @@ class Manifest:
         }
         rows = pd.array([entry.row for entry in entries], dtype="Int64")
         images = pd.DataFrame({**text, **whole, "sha256": "", "source": source, "licence": licence, "row": rows})
+        images["orientation"] = pd.Series(["displayed"] * len(images), dtype="str")
         first = np.concatenate([[0], np.cumsum([len(entry.corners) for entry in entries])]).astype(np.int64)
         return Manifest(images, np.concatenate([np.empty((0, 4)), *(entry.corners for entry in entries)]), first)
 

@@ -9,21 +9,24 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from locality.data.boxes import MAX_BOXES, Array
-from locality.data.decode import MAX_ASPECT
+from locality.data.decode import MAX_ASPECT, Orientation
 from locality.data.manifest import Manifest
 from locality.errors import DataError, Fault
 from locality.files import write_atomically
 
 COLUMNS = ("id", "path", "sha256", "label", "wnid", "x0", "y0", "x1", "y1", "width", "height", "source", "licence")
-TEXT = ("id", "path", "sha256", "wnid", "source", "licence")
+OPTIONAL = {"orientation": "displayed"}  # columns that a manifest may leave out, with their value then
+TEXT = ("id", "path", "sha256", "wnid", "source", "licence", *OPTIONAL)
 NUMBERS = ("label", "x0", "y0", "x1", "y1", "width", "height")
-PER_IMAGE = ("path", "sha256", "wnid", "label", "width", "height", "source", "licence")  # the same in all rows of an image
+# The same in all rows of an image.
+PER_IMAGE = ("path", "sha256", "wnid", "label", "width", "height", "source", "licence", *OPTIONAL)
 BLOCK = 4_096
 MAX_LABEL = 1_000_000
 MAX_SIDE = 1_000_000
@@ -42,7 +45,7 @@ def read_manifest(path: str | Path) -> tuple[Manifest, list[Fault]]:
     rows = (
         pd.concat(blocks, ignore_index=True)
         if blocks
-        else _checked_block(str(path), ([], dict.fromkeys(COLUMNS, ())), faults)
+        else _checked_block(str(path), ([], dict.fromkeys((*COLUMNS, *OPTIONAL), ())), faults)
     )
     return _grouped(str(path), rows, faults), sorted(faults, key=lambda fault: fault.row or 0)
 
@@ -53,12 +56,14 @@ def write_manifest(path: str | Path, manifest: Manifest) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     images = manifest.images
     columns = [images[name].tolist() for name in ("id", "path", "sha256", "label", "wnid")]
-    sizes = [images[name].tolist() for name in ("width", "height", "source", "licence")]
+    last = ["width", "height", "source", "licence"]
+    last += [name for name, default in OPTIONAL.items() if (images[name] != default).any()]
+    sizes = [images[name].tolist() for name in last]
 
     def write(unfinished: Path) -> None:
         with unfinished.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(COLUMNS)
+            writer.writerow([*COLUMNS, *(name for name in last if name in OPTIONAL)])
             for index in range(len(images)):
                 before, after = [column[index] for column in columns], [column[index] for column in sizes]
                 for corners in manifest.boxes(index):
@@ -79,7 +84,7 @@ def _blocks(path: Path, faults: list[Fault]) -> Iterator[Block]:
             for row in reader:
                 if len(row) != len(order):
                     if row:  # empty lines are skipped
-                        image = row[order[0]] if order[0] < len(row) else ""
+                        image = row[order["id"]] if order["id"] < len(row) else ""
                         problem = f"a row has {len(order)} fields, got {len(row)}: check for missing or unquoted commas"
                         faults.append(Fault(str(path), reader.line_num, image, "bad row", problem))
                     continue
@@ -98,22 +103,24 @@ def _blocks(path: Path, faults: list[Fault]) -> Iterator[Block]:
             raise DataError(f"{path}: not UTF-8 text ({error.reason}): save the CSV as UTF-8") from error
 
 
-def _columns(rows: list[list[str]], order: list[int]) -> dict[str, tuple[str, ...]]:
+def _columns(rows: list[list[str]], order: dict[str, int]) -> dict[str, tuple[str, ...]]:
     columns = list(zip(*rows, strict=True))
-    return {name: columns[position] for name, position in zip(COLUMNS, order, strict=True)}
+    left_out = {name: (default,) * len(rows) for name, default in OPTIONAL.items()}
+    return left_out | {name: columns[position] for name, position in order.items()}
 
 
-def _column_order(path: Path, header: list[str] | None) -> list[int]:
+def _column_order(path: Path, header: list[str] | None) -> dict[str, int]:
+    """The position of each column that the file has."""
     if header is None:
         raise DataError(f"{path}: the file is empty: its first line must be {','.join(COLUMNS)}")
     missing = [name for name in COLUMNS if name not in header]
     if missing:
         raise DataError(f"{path}, row 1: missing column {', '.join(missing)}: the first line must be {','.join(COLUMNS)}")
-    extra = [name for name in header if name not in COLUMNS]
-    if extra or len(header) != len(COLUMNS):
+    extra = [name for name in header if name not in COLUMNS and name not in OPTIONAL]
+    if extra or len(set(header)) != len(header):
         names = ", ".join(repr(name) for name in extra) or "one of them twice"
         raise DataError(f"{path}, row 1: unexpected column {names}: a manifest has only {','.join(COLUMNS)}")
-    return [header.index(name) for name in COLUMNS]
+    return {name: position for position, name in enumerate(header)}
 
 
 def _checked_block(file: str, block: Block, faults: list[Fault]) -> pd.DataFrame:
@@ -148,6 +155,11 @@ def _checked_block(file: str, block: Block, faults: list[Fault]) -> pd.DataFrame
             f"`label` must be a whole number from 0 to {MAX_LABEL}, got {{label!r}}: write the class's index",
         ),
         (table["wnid"].str.strip().to_numpy() == "", "unknown label", "`wnid` is empty: write the class's WordNet id"),
+        (
+            ~table["orientation"].isin(get_args(Orientation)).to_numpy(),
+            "bad row",
+            "`orientation` must be displayed or stored, got {orientation!r}",
+        ),
         (~sized, "bad size", "`width` and `height` must be the pixels of a photograph, got {width!r} and {height!r}"),
         (~corners_finite, "bad box", "box ({x0}, {y0}, {x1}, {y1}) has a corner that is not a number"),
         (
@@ -165,7 +177,7 @@ def _checked_block(file: str, block: Block, faults: list[Fault]) -> pd.DataFrame
     bad = np.zeros(len(numbers), dtype=np.bool_)
     for failed, kind, sentence in checks:
         for index in np.flatnonzero(failed & ~bad):
-            fields = {name: columns[name][index] for name in COLUMNS}
+            fields = {name: columns[name][index] for name in columns}
             faults.append(Fault(file, numbers[index], fields["id"], kind, sentence.format(**fields)))
         bad |= failed
     whole = {name: np.where(bad, 0, values[name]).astype(np.int64) for name in ("label", "width", "height")}

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from locality.data.decode import decode_image
+from locality.data.decode import Orientation, decode_image
 from locality.data.manifest import Manifest
 from locality.data.roots import Root
 from locality.errors import DataError, Fault
@@ -17,7 +17,7 @@ from locality.errors import DataError, Fault
 
 @dataclass(frozen=True, eq=False)
 class Pixels:
-    """An image as stored in its file."""
+    """An image as people see it, or as its file stores it if its boxes are for that."""
 
     image: Tensor  # 3×H×W uint8
     outline: Tensor | None = None  # 1×H×W bool
@@ -90,8 +90,12 @@ class FileReader:
 
     def _pixels(self, index: int, data: bytes, outline: bool) -> Pixels:
         image = self.manifest.images.iloc[index]
+        stated = (image["height"], image["width"])
+        orientation: Orientation = "stored" if image["orientation"] == "stored" else "displayed"
         try:
-            pixels = decode_image(data)
+            pixels = decode_image(data, orientation)
+            if pixels.shape[1:] == stated[::-1] != stated:  # a size of boxes that were drawn on the pixels as stored
+                pixels = decode_image(data, "stored")
         except DataError as error:
             raise DataError.of([self.manifest.fault(index, "bad image", f"file {image['path']!r}: {error}")]) from error
         height, width = pixels.shape[1:]

@@ -111,12 +111,16 @@ def _entry(root: Root, path: str, stem: str, annotation: Annotation, labels: dic
     try:
         with root.open(path) as file:
             size = image_size(file)
+            if annotation.size is not None and not _same_shape(size, annotation.size):
+                file.seek(0)
+                stored = image_size(file, "stored")  # the boxes may be for the pixels as stored
+                size = stored if _same_shape(stored, annotation.size) else size
     except (DataError, OSError) as error:
         return fault("bad image", f"file {path!r}: {error}")
     corners = annotation.corners
     if annotation.size is not None and annotation.size != size:
         scale_x, scale_y = size[0] / annotation.size[0], size[1] / annotation.size[1]
-        if abs(scale_x / scale_y - 1) > 0.02:
+        if not _same_shape(size, annotation.size):
             stated = f"{annotation.size[0]} × {annotation.size[1]}"
             return fault("wrong size", f"{path} is {size[0]} × {size[1]}, its boxes are for {stated}")
         corners = corners * [scale_x, scale_y, scale_x, scale_y]
@@ -125,6 +129,11 @@ def _entry(root: Root, path: str, stem: str, annotation: Annotation, labels: dic
         return fault("bad box", f"{problem}, of {stem}")
     wnid = annotation.wnid
     return Entry(stem, path, labels[wnid], wnid, *size, cut, annotation.file, annotation.row)
+
+
+def _same_shape(size: tuple[int, int], stated: tuple[int, int]) -> bool:
+    """Whether one size is the other scaled."""
+    return abs(size[0] / stated[0] / (size[1] / stated[1]) - 1) <= 0.02
 
 
 def _annotations(boxes: Path, wanted: set[str], faults: list[Fault]) -> Iterator[tuple[str, Annotation]]:
