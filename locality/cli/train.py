@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from locality.cli import options
+from locality.cli.preprocessing_options import say_preprocessing
 from locality.cli.printing import say
 
 
@@ -46,6 +47,7 @@ def train(
         return
     with progress("measuring", "images") as report:
         card = write_model(trained, chosen, folder, report)
+    say_preprocessing(trained.model)
     for name, share in card.accuracy.items():
         say(f"{name}: {share:.1%}")
     weights = folder / f"{chosen.name}.safetensors"

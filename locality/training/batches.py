@@ -18,7 +18,34 @@ from torch.utils.data import Dataset
 
 from locality.data.dataset import ImageDataset
 from locality.progress import Progress
-from locality.training.recipe import Augmentation
+from locality.training.recipe import Augmentation, Recipe, new_net
+from locality.types import ModelSpec
+from locality.zoo.nets import INPUT_SIZE
+
+
+def fitted_images(data: ImageDataset, recipe: Recipe) -> ImageDataset:
+    """The images, all of one size that the recipe's network takes.
+
+    Images of one size stay as they are if the network takes them. Others are resized and cropped to the 64×64 pixels that
+    the networks were made for.
+    """
+    images = data.manifest.images
+    sizes = set(zip(images["height"].tolist(), images["width"].tolist(), strict=True))
+    if sizes == {INPUT_SIZE} or (len(sizes) == 1 and _takes(recipe, sizes.pop(), len(data.source.classes))):
+        return data
+    spec = ModelSpec(recipe.name, INPUT_SIZE, max(INPUT_SIZE))
+    return ImageDataset(data.source, data.indices, spec, data.region, data.left_out, data.faults)
+
+
+def _takes(recipe: Recipe, size: tuple[int, int], classes: int) -> bool:
+    """Whether the recipe's network has logits for images of this size."""
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        net = new_net(recipe, classes).eval()
+        try:
+            net(torch.zeros(1, 3, *size))
+        except Exception:  # whatever its layers raise for a wrong size
+            return False
+    return True
 
 
 @dataclass(frozen=True, eq=False)

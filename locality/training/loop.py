@@ -23,15 +23,14 @@ from locality.errors import ArgumentError
 from locality.files import locked
 from locality.progress import Progress, no_progress
 from locality.training.averaging import Average
-from locality.training.batches import BatchKeys, TrainingImages, collate
+from locality.training.batches import BatchKeys, TrainingImages, collate, fitted_images
 from locality.training.network import FeatureModel, Network
-from locality.training.recipe import Recipe, RecipeError, check_recipe, check_shift, recipe_from
+from locality.training.recipe import Recipe, RecipeError, check_recipe, check_shift, new_net, recipe_from
 from locality.training.run_state import Log, RunState, State, check_state, read_state, write_state
 from locality.training.schedules import Moment
 from locality.training.step import Terms, TrainingStep
 from locality.types import ModelSpec
 from locality.zoo.load import load_model
-from locality.zoo.nets import NETS
 from locality.zoo.pixel_model import PixelModel
 
 SECONDS_BETWEEN_STATES = 60.0
@@ -56,10 +55,7 @@ def new_model(recipe: Recipe, data: ImageDataset) -> PixelModel:
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
-        try:
-            return PixelModel(NETS[recipe.net.name](len(spec.classes), **recipe.net.options), spec)
-        except ArgumentError as error:
-            raise error.renamed(f"net.{error.argument}") from None
+        return PixelModel(new_net(recipe, len(spec.classes)), spec)
 
 
 def load_start(model: PixelModel, recipe: Recipe) -> None:
@@ -111,7 +107,7 @@ def _trained(
         raise ArgumentError(
             "batch_size", f"a multiple of the number of processes, {accelerator.num_processes}", recipe.batch_size
         )
-    data = load_dataset(recipe.data.name, split="train", limit=recipe.data.limit)
+    data = fitted_images(load_dataset(recipe.data.name, split="train", limit=recipe.data.limit), recipe)
     images = TrainingImages(data, recipe.augmentation, recipe.seed)
     if len(images) < recipe.batch_size:
         raise ArgumentError("batch_size", f"at most the number of training images, {len(images)}", recipe.batch_size)

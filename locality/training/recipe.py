@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
+from torch import nn
+
 from locality.errors import ArgumentError, Problem, unknown_choice
 from locality.toml_settings import read_toml, settings_from
 from locality.training.averaging import AVERAGES, AverageSettings, NoAverage
@@ -184,6 +186,14 @@ def check_recipe(recipe: Recipe) -> None:
     problems += [problem_of(unknown_choice("regularisers", name, REGULARISERS)) for name in unknown]
     if problems:
         raise RecipeError(recipe.name, problems)
+
+
+def new_net(recipe: Recipe, classes: int) -> nn.Module:
+    """The recipe's network, initialised from torch's random numbers."""
+    try:
+        return NETS[recipe.net.name](classes, **recipe.net.options)
+    except ArgumentError as error:
+        raise error.renamed(f"net.{error.argument}") from None
 
 
 def check_shift(recipe: Recipe, height: int, width: int) -> None:

@@ -1,6 +1,7 @@
 """`locality train` as a person types it: a small recipe end to end, an interrupted run, and mistakes."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -111,3 +112,36 @@ def test_mistakes_are_one_sentence_before_anything_is_made(tmp_path: Path) -> No
         assert sentence in str(result.exception)
         assert "\n" not in str(result.exception)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "wrong.toml"]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "net"),
+    [
+        ([(90, 60), (64, 64), (200, 100)], "shapes_cnn"),
+        ([(100, 80), (100, 80), (100, 80)], "shapes_vit"),  # one size, which the network does not take
+    ],
+)
+def test_images_of_other_sizes_are_fitted_to_the_network(
+    tmp_path: Path,
+    write_csv: Callable[..., Path],
+    write_image: Callable[..., str],
+    sizes: list[tuple[int, int]],
+    net: str,
+) -> None:
+    rows = []
+    for number, (width, height) in enumerate(sizes * 4):
+        label, name = number % 2, f"{number}.png"
+        write_image(tmp_path / name, width, height, seed=number)
+        rows.append({"id": str(number), "path": name, "width": width, "height": height, "label": label, "wnid": f"n{label}"})
+    manifest = write_csv(*rows, name="mixed.csv")
+    recipe = tmp_path / "mixed.toml"
+    recipe.write_text(
+        f'name = "mixed"\nnet = {{ name = "{net}" }}\nepochs = 1\nbatch_size = 4\ndata = {{ name = "{manifest}" }}\n'
+        "augmentation = { flip = true, shift = 4 }\n",
+        encoding="utf-8",
+    )
+    result = CliRunner().invoke(app, ["train", str(recipe), "--out", str(tmp_path / "runs"), "--device", "cpu"])
+    assert result.exit_code == 0, result.output
+    assert "preprocessing: resize 64 bilinear, crop 64×64, mean 0.45, std 0.25\n" in result.output
+    card = read_card(tmp_path / "runs/mixed/mixed.json")
+    assert (card.spec.input_size, card.spec.resize) == ((64, 64), 64)

@@ -3,8 +3,8 @@ import torch
 
 from locality.data.dataset import load_dataset
 from locality.progress import no_progress
-from locality.training.batches import BatchKeys, TrainingImages, augmented, collate, image_seed
-from locality.training.recipe import Augmentation
+from locality.training.batches import BatchKeys, TrainingImages, augmented, collate, fitted_images, image_seed
+from locality.training.recipe import Augmentation, read_recipe
 
 
 def test_every_epoch_visits_every_image_once_in_a_new_order() -> None:
@@ -83,3 +83,8 @@ def test_unchanged_batches_are_the_images_in_order(kept: bool) -> None:
     assert [len(batch) for batch in batches] == [4, 4]  # three images are left over
     expected = torch.stack([data[index].image for index in range(8)])
     assert torch.allclose(torch.cat(batches), expected, atol=1 / 500)
+
+
+def test_images_of_one_size_that_the_network_takes_are_left_as_they_are() -> None:
+    data = load_dataset("shapes", split="train", limit=4, count=10)
+    assert fitted_images(data, read_recipe("shapes_vit")) is data

@@ -14,6 +14,7 @@ from locality.zoo.nets.convolutional import shapes_cnn, tiny_vgg
 from locality.zoo.nets.residual import tiny_resnet
 from locality.zoo.nets.transformer import shapes_vit, tiny_vit
 
+INPUT_SIZE = (64, 64)  # height and width that they were made for
 NETS: dict[str, Callable[..., nn.Module]] = {
     "shapes_cnn": shapes_cnn,
     "shapes_vit": shapes_vit,
