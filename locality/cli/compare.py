@@ -104,9 +104,9 @@ def _print(comparison: Comparison) -> None:
 def _architectures(names: tuple[str, str], given: list[str], num_classes: int | None) -> list[str | None]:
     """The architecture of each model: one given holds for every checkpoint without a card, two for one each."""
     from locality.errors import ArgumentError
-    from locality.zoo.load import has_card, is_checkpoint
+    from locality.zoo.load import needs_architecture
 
-    bare = [is_checkpoint(name) and not has_card(name) for name in names]
+    bare = [needs_architecture(name) for name in names]
     if not any(bare) and (given or num_classes is not None):
         option, value = ("--arch", given) if given else ("--num-classes", num_classes)
         expected = f"given with the path of a checkpoint that has no card, and neither {names[0]!r} nor {names[1]!r} is one"

@@ -275,8 +275,14 @@ def is_checkpoint(name: str) -> bool:
 
 
 def has_card(path: str) -> bool:
-    """Whether there is a card beside the checkpoint, which then needs no `arch`."""
-    return card_path(_expanded(path)).is_file()
+    """Whether there is a card beside the checkpoint."""
+    return is_card(card_path(_expanded(path)))
+
+
+def needs_architecture(name: str) -> bool:
+    """Whether the name is the path of a checkpoint whose architecture no card names."""
+    card = known_card(name)
+    return is_checkpoint(name) and (card is None or not card.architecture)
 
 
 def _expanded(text: str) -> Path:

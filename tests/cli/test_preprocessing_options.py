@@ -8,6 +8,7 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from locality.cli import app
+from locality.results.folder import read_results
 from locality.zoo.architectures import build
 from locality.zoo.load import load_model
 
@@ -99,3 +100,20 @@ def test_labels_that_the_model_cannot_have_leave_accuracy_undefined(command: str
     text, warning = run(*words, *FEW, *QUICK[command])
     assert "undefined" in text
     assert "five has 5 classes, but shapes has labels up to" in warning
+
+
+def test_a_suite_gives_its_models_a_preprocessing_and_keeps_it(checkpoint: Path, tmp_path: Path) -> None:
+    suite = tmp_path / "small.toml"
+    suite.write_text(
+        'methods = ["SM"]\nsearch = "none"\ndata = { name = "shapes", limit = 2, options = { count = 20 } }\n'
+        f'models = ["shapes_cnn", {{ name = "mine", load = "{checkpoint}", arch = "net:shapes_cnn", input_size = [32, 48], '
+        f'mean = [0.5, 0.5, 0.5], classes = "{checkpoint.with_name("classes.txt")}" }}]\n',
+        encoding="utf-8",
+    )
+    text = run("bench", suite, "--out", tmp_path / "out", "--processes", "0")[0]
+    line = "resize 48 bilinear, crop 32×48, mean 0.5, std 0.25 (input size, resize, mean: as given; "
+    line += "interpolation, std: guessed from net:shapes_cnn)"
+    assert f"preprocessing of mine: {line}\n" in text
+    results = read_results(tmp_path / "out")
+    assert results.provenance["data"]["mine"]["preprocessing"] == line
+    assert len(results.rows) == 4

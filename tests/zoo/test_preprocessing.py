@@ -17,7 +17,7 @@ from locality.types import ModelSpec
 from locality.zoo.architectures import build
 from locality.zoo.catalog import CIFAR10, model_cards
 from locality.zoo.expected_accuracy import low_accuracy_text, published_accuracy
-from locality.zoo.load import load_model
+from locality.zoo.load import load_model, needs_architecture
 from locality.zoo.pixel_model import PixelModel
 from locality.zoo.preprocessing import GivenPreprocessing, model_preprocessing, read_classes
 
@@ -103,10 +103,12 @@ def test_a_card_without_architecture_or_classes_gives_its_preprocessing(checkpoi
     write_card(checkpoint, spec={"input_size": [32, 32], "resize": 32})
     with pytest.raises(ModelError, match="does not name its architecture"):
         load_model(checkpoint)
+    assert needs_architecture(str(checkpoint))
     model = load_model(checkpoint, arch="net:shapes_cnn")
     assert model.spec.input_size == (32, 32)
     assert model.preprocessing.endswith("(from the card beside the checkpoint)")
     write_card(checkpoint, spec={"input_size": [32, 32], "resize": 32}, architecture="net:shapes_cnn")
+    assert not needs_architecture(str(checkpoint))
     assert load_model(checkpoint)(torch.rand(1, 3, 32, 32)).shape == (1, 10)
 
 
