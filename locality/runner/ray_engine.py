@@ -82,7 +82,7 @@ def _start(ray: Any, address: str | None, processes: int | None, threads: int) -
 
 @contextmanager
 def _loopback_only() -> Iterator[None]:
-    """Inside the block Ray starts clusters that listen on 127.0.0.1, as it does on macOS and Windows, and reports no usage."""
+    """Inside the block Ray starts clusters that listen on 127.0.0.1, as on macOS and Windows, and reports no usage."""
     ours = {LOOPBACK_VARIABLE: "0", "RAY_USAGE_STATS_ENABLED": "0"}
     before = {name: os.environ.get(name) for name in ours}
     os.environ.update(ours)
