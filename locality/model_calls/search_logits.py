@@ -18,11 +18,12 @@ from torch import Tensor
 from locality.model_calls import Calls
 
 SPREAD_RANK = 5  # spread: the largest logit minus the fifth largest; the smallest may be masks such as −1e9
-ORDINARY_SPREAD = (2.0**-8, 2.0**10)  # spreads that are not rescaled
+ORDINARY_SPREAD = (2.0**-16, 2.0**16)  # not rescaled; of two classes the spread is the margin, which may well be small
 RESCALED_EXPONENT = 4  # rescaled logits have a spread from 8 to 16, as those of trained networks have
-LARGEST_OFFSET = 2.0**10  # of the largest logit, in spreads: beyond it the offset is subtracted
+LARGEST_OFFSET = 2.0**12  # of the largest logit, in spreads: beyond it the offset is subtracted
 MAX_EXPONENT = 120  # powers of two that float32 holds with room to spare
 LARGEST_LOGIT = 1e30  # of rescaled logits
+UNSTEADY = 1e-3  # of the largest logit: a larger difference between two calls is not rounding
 # Kinds of warnings, each given once.
 UNDEFINED_GRADIENTS, UNUSUAL_LOGITS, UNSTEADY_ANSWERS = "undefined gradients", "unusual logits", "unsteady answers"
 
@@ -45,9 +46,9 @@ class LogitScale(NamedTuple):
 def logit_scales(logits: Tensor) -> list[LogitScale]:
     """The change for each image, from its own logits alone, so that it does not depend on the batch.
 
-    >>> logits = torch.tensor([[3.0, 1.0], [1 / 4096, 0.0], [100003.0, 100001.0]])
-    >>> [tuple(scale) for scale in logit_scales(logits)]  # 2 is ordinary, 2^-12 becomes 2^3, 100003 is subtracted
-    [(0, False), (15, False), (0, True)]
+    >>> logits = torch.tensor([[3.0, 1.0], [2.0**-20, 0.0], [100003.0, 100001.0]])
+    >>> [tuple(scale) for scale in logit_scales(logits)]  # 2 is ordinary, 2^-20 becomes 2^3, 100003 is subtracted
+    [(0, False), (23, False), (0, True)]
     """
     largest = logits.double().topk(min(SPREAD_RANK, logits.shape[1]), dim=1).values
     spread = largest[:, 0] - largest[:, -1]
@@ -112,7 +113,7 @@ def _defined(calls: Calls, gradient: Tensor) -> Tensor | None:
 
 def _compare(calls: Calls, expected: Tensor, answer: Tensor) -> None:
     difference, largest = float((answer - expected).abs().max()), float(expected.abs().max())
-    if difference > calls.rounding * largest:
+    if difference > max(UNSTEADY, calls.rounding) * largest:
         calls.warn(
             f"`model` answers differently when called again (logits of the same image differ by {difference:.2g}): its "
             "boundary moves from call to call, and distances mean little (does it use dropout or noise in eval mode?)",

@@ -30,13 +30,13 @@ def trained_scale(model: nn.Module) -> Callable[[Tensor], Tensor]:
 
 
 @pytest.mark.parametrize("norm", ["l2", "linf"])
-@pytest.mark.parametrize("factor", [1e-30, 1e-10, 1e-4, 1e6, 1e30])
+@pytest.mark.parametrize("factor", [1e-30, 1e-10, 1e-7, 1e7, 1e30])
 def test_distances_do_not_depend_on_the_scale_of_logits(factor: float, norm: Norm) -> None:
     model, pixels = trained_scale(small_network()), images()
     usual, none = with_warnings(model, pixels, norm=norm)
     edge, told = with_warnings(lambda batch: factor * model(batch), pixels, norm=norm)
     assert edge.found.all()
-    assert torch.allclose(edge.distance, usual.distance, rtol=0.01)
+    assert torch.allclose(edge.distance, usual.distance, rtol=0.02)
     assert none == []
     assert len(told) == 1
     assert "unusual scale" in told[0]
