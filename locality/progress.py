@@ -11,6 +11,7 @@ from dataclasses import dataclass
 Progress = Callable[[int, int | None], None]  # (done, total); total is None where it is not known
 OpenProgress = Callable[[str], AbstractContextManager[Progress]]  # the progress of one thing of several, by its title
 SECONDS_BETWEEN_LINES = 10.0
+SECONDS_BEFORE_FIRST_LINE = 2.0  # shorter work is finished before a line is read
 
 
 def printable(text: str) -> str:
@@ -92,15 +93,15 @@ def _bar(title: str, unit: str) -> Iterator[Progress]:
 
 def _lines(title: str, unit: str) -> Progress:
     first: Report | None = None
-    last = time.monotonic()
+    last, wait = time.monotonic(), SECONDS_BEFORE_FIRST_LINE
 
     def report(done: int, total: int | None) -> None:
-        nonlocal first, last
+        nonlocal first, last, wait
         now = Report(time.monotonic(), done, total)
         first = first or now
-        if now.at - last >= SECONDS_BETWEEN_LINES:
-            last = now.at
-            pace = "" if unit == "bytes" else pace_text(first, now, now.at)
+        pace = "" if unit == "bytes" else pace_text(first, now, now.at)
+        if now.at - last >= (wait if pace and done != total else SECONDS_BETWEEN_LINES):
+            last, wait = now.at, SECONDS_BETWEEN_LINES
             count = f"{done:,}{f' of {total:,}' if total else ''} {unit}"
             print(f"{title}: {count}{pace and f', {pace}'}", file=sys.stderr, flush=True)
 

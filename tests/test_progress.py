@@ -50,6 +50,24 @@ def test_lines_elsewhere(clock: list[float], capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().err == "similarity: 16 of 3,000 images, 15.0 per minute, 3:18:56 left\n"
 
 
+def test_the_first_line_comes_with_the_first_chunk(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+    with progress("robust") as report:
+        report(0, 100)
+        clock[0] += 4
+        report(8, 100)
+        clock[0] += 4  # the next line after ten seconds
+        report(16, 100)
+    assert capsys.readouterr().err == "robust: 8 of 100 images, 2.0 per second, 0:46 left\n"
+
+
+def test_work_of_a_second_prints_nothing(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+    with progress("eval") as report:
+        for done in (0, 10, 20):
+            report(done, 20)
+            clock[0] += 0.5
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize(
     ("last", "now", "text"),
     [

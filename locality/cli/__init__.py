@@ -16,6 +16,7 @@ import typer
 
 from locality import __version__
 from locality.cli import bench, certify, compare, data, eval, explain, figures, models, report, robust, table, train
+from locality.cli.measuring import MeasuringCommand
 from locality.cli.printing import say
 from locality.files import PACKAGE
 
@@ -28,15 +29,15 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.add_typer(models.app, name="models")
-app.command("eval")(eval.evaluate)
-app.command("compare")(compare.compare)
-app.command("robust")(robust.robust)
-app.command("certify")(certify.command)
+app.command("eval")(MeasuringCommand(eval.evaluate))
+app.command("compare")(MeasuringCommand(compare.compare))
+app.command("robust")(MeasuringCommand(robust.robust))
+app.command("certify")(MeasuringCommand(certify.command))
 app.command("bench")(bench.bench)
 app.command("table")(table.table)
 app.command("figures")(figures.figures)
 app.command("report")(report.report)
-app.command("explain")(explain.explain)
+app.command("explain")(MeasuringCommand(explain.explain))
 app.command("train")(train.train)
 
 

@@ -199,6 +199,7 @@ def robust_accuracy(
     outcomes: list[Outcome] = []
     examined = False
     waiting = batches(images, labels, batch_size, device)
+    progress(0, len(images))  # the start: after the first batch, rate and time left are known
     first = next(waiting)
     with open_model(model, first.images) as calls:
         attacks, difference = attacks_of(attack, calls.logits(first.images[:1]).shape[1])

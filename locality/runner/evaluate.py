@@ -129,6 +129,7 @@ def evaluate_with(
     pixels: dict[int, Tensor] = {}
     with _reporting(progress, own_name) as report:
         done = 0
+        report(done, len(data))  # the start: after the first batch, rate and time left are known
         for batch in batches(data, batch_size):
             explanations = explain(on_device, batch, settings, points=points)
             rows.append(rows_of(explanations, settings, own_name, more_scores))

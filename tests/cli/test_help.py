@@ -88,7 +88,7 @@ def test_help_does_not_import_torch(command: str) -> None:
         (["robust"], "locality: Missing option '--model': see `locality robust --help`"),
         (["robust", "--modl", "x"], "--modl"),
         (["robust", "--model", "x", "--norm", "l1"], "'l1' is not one of 'l2', 'linf': see `locality robust --help`"),
-        (["robust", "--model", "x", "--eps", "four"], "locality: `--eps` must be a distance such as 4/255 or 0.5"),
+        (["robust", "--model", "shapes_cnn", "--eps", "four"], "locality: `--eps` must be a distance such as 4/255 or 0.5"),
         (["certify", "--model", "x", "--by", "y"], "'y' is not one of"),
         (["certify", "--model", "x", "--sigma", "y"], "a number such as 0.25 or 1/4 is expected, got 'y'"),
     ],
