@@ -39,6 +39,7 @@ def positive(differences: Sequence[Estimate]) -> int:
 def significantly_above(means: Sequence[Estimate], columns: Sequence[NDArray[np.float64]]) -> list[bool]:
     """Which means are above 0: by their 95 % interval and by Wilcoxon's test, Holm-corrected for their number.
 
+    >>> from locality.report.estimates import estimates
     >>> columns = [np.arange(12.0) - 1, np.arange(12.0) - 5]
     >>> significantly_above(estimates(columns), columns)
     [True, False]
