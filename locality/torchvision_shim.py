@@ -12,9 +12,12 @@ imports nothing until torchvision is imported itself.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from types import ModuleType
-from typing import Any
+
+TYPE_CHECKING = False  # typing's own would be the slowest import of `import locality`
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import ModuleType
+    from typing import Any
 
 # The operators that torchvision registers metadata for, loaded or not.
 SCHEMAS = {
