@@ -30,6 +30,7 @@ FORMULA = re.compile(r"[=+\-@\t\r]")  # the starts of what a spreadsheet would r
 WITHOUT_NUMBERS = ("cli", "report", "results", "training", "runner", "progress.py", "download.py", "__main__.py")
 RUNNER_WITH_NUMBERS = ("runner/explain_batch.py", "runner/measurement.py", "runner/measurements/")
 SEAL = "content_sha256"  # key of a JSON file that holds the hash of the others
+_LOCKS: set[int] = set()  # handles of the folders locked by this process
 FULL_DISK = 1 << 16  # free bytes: with fewer, a failed write is put down to the full disk
 
 
@@ -154,6 +155,7 @@ def locked(folder: Path) -> Iterator[None]:
         yield
         return
     handle = os.open(folder, os.O_RDONLY)
+    _LOCKS.add(handle)
     try:
         with contextlib.suppress(OSError):  # a file system without locks
             try:
@@ -162,7 +164,19 @@ def locked(folder: Path) -> Iterator[None]:
                 raise ValueError(f"`{folder}` is being written by another run: wait for it, or pass another --out") from None
         yield
     finally:
-        os.close(handle)
+        if handle in _LOCKS:
+            _LOCKS.remove(handle)
+            os.close(handle)
+
+
+def _close_locks() -> None:
+    """In a forked process, such as a data loader's: it may outlive its parent and must not keep the lock."""
+    while _LOCKS:
+        os.close(_LOCKS.pop())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_locks)
 
 
 def cache_folder() -> Path:

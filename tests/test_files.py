@@ -1,10 +1,12 @@
 """Atomic writes; and what ships is found in a checkout, in an editable install, and in a wheel without the source tree."""
 
 import os
+import signal
 import stat
 import subprocess
 import sys
 import sysconfig
+import time
 import venv
 import zipfile
 from pathlib import Path
@@ -13,7 +15,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from locality.files import PACKAGE, FullDiskError, packaged_file, write_atomically, write_csv
+from locality.files import PACKAGE, FullDiskError, locked, packaged_file, write_atomically, write_csv
 
 ROOT = Path(__file__).parents[1]
 
@@ -179,3 +181,21 @@ def test_leftovers_of_killed_processes_are_removed_and_those_of_living_ones_stay
     foreign.touch()
     write_atomically(tmp_path / "c.json", "{}")
     assert {path.name for path in tmp_path.iterdir()} == {"c.json", living.name, foreign.name}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_does_not_keep_the_lock_of_its_parent(tmp_path: Path) -> None:
+    with locked(tmp_path):
+        child = os.fork()
+        if child == 0:
+            time.sleep(60)
+            os._exit(0)
+        with pytest.raises(ValueError, match="is being written by another run"), locked(tmp_path):
+            pass
+    time.sleep(0.5)
+    try:
+        with locked(tmp_path):
+            assert os.waitpid(child, os.WNOHANG) == (0, 0)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
