@@ -50,8 +50,9 @@ class FileReader:
 
     def __call__(self, index: int, outline: bool = False) -> Pixels:
         data = self.data(index)
+        pixels = self._pixels(index, data, outline)  # first, because its errors say more than another hash does
         self._check_hash(index, data)
-        return self._pixels(index, data, outline)
+        return pixels
 
     def data(self, index: int) -> bytes:
         """The file's bytes."""
