@@ -20,7 +20,7 @@ from locality.model_calls import Calls
 SPREAD_RANK = 5  # spread: the largest logit minus the fifth largest; the smallest may be masks such as −1e9
 ORDINARY_SPREAD = (2.0**-16, 2.0**16)  # not rescaled; of two classes the spread is the margin, which may well be small
 RESCALED_EXPONENT = 4  # rescaled logits have a spread from 8 to 16, as those of trained networks have
-LARGEST_OFFSET = 2.0**12  # of the largest logit, in spreads: beyond it the offset is subtracted
+LARGEST_OFFSET = 2.0**11  # of the largest logit, in spreads: beyond it the offset is subtracted
 MAX_EXPONENT = 120  # powers of two that float32 holds with room to spare
 LARGEST_LOGIT = 1e30  # of rescaled logits
 UNSTEADY = 1e-3  # of the largest logit: a larger difference between two calls is not rounding
