@@ -214,7 +214,7 @@ def test_an_interrupted_run_resumes(case: Case, tmp_path: Path, attacks_run: lis
         case.model, case.images, case.labels, store=tmp_path, progress=lambda *report: done.append(report), **given
     )
     assert attacks_run == [3, 3, 3, 1]
-    assert done == [(3, 10), (6, 10), (9, 10), (10, 10)]
+    assert done == [(0, 10), (3, 10), (6, 10), (9, 10), (10, 10)]
     assert torch.equal(again.broken_by, whole.broken_by)
     assert torch.equal(again.robust, whole.robust)
     stored = [json.loads(path.read_text()) for path in tmp_path.glob("*.json") if "examination" not in path.name]
