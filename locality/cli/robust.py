@@ -17,13 +17,15 @@ from locality.cli.preprocessing_options import (
 from locality.cli.printing import print_table, say, say_json
 from locality.cli.warnings_as_lines import warnings_as_lines
 from locality.errors import ArgumentError
-from locality.robustness import Attack, check_request
+from locality.robustness import ATTACK_NAMES, check_request
 from locality.types import NORMS, Threat
 
 if TYPE_CHECKING:
     from locality.robustness.robust_accuracy import RobustAccuracy
 
-ATTACK_HELP = "paper: APGD-CE and APGD-DLR; standard: AutoAttack; pgd20, cw20: 20 steps on the cross-entropy or the margin."
+ATTACK_HELP = (
+    "paper: APGD-CE and APGD-DLR; standard: AutoAttack; pgd20, cw20: 20 steps (or any N) on cross-entropy or margin."
+)
 
 
 @with_preprocessing
@@ -31,7 +33,7 @@ def robust(
     model: options.ModelName,
     norm: options.NormName = "linf",
     eps: Annotated[str, typer.Option(help="Largest perturbation, in pixels of [0, 1]: 4/255, 0.5.")] = "4/255",
-    attack: Annotated[Attack, typer.Option(help=ATTACK_HELP)] = "paper",
+    attack: Annotated[str, typer.Option(metavar=f"<{'|'.join(ATTACK_NAMES)}>", help=ATTACK_HELP)] = "paper",
     data: options.DataName = None,
     limit: options.Limit = None,
     boxes: options.Boxes = None,

@@ -20,10 +20,9 @@ from locality.report.pairs import Pair, paired_differences
 from locality.report.views import View, views_of
 from locality.results.results import Results
 from locality.results.schema import SCORES, SUPPORTS
+from locality.robustness import attack_title
 from locality.types import Threat
 
-# Attacks by the names that readers know; an attack that is not listed is printed as it is stored.
-ATTACKS = {"paper": "APGD-CE + APGD-DLR", "standard": "AutoAttack", "pgd20": "PGD-20", "cw20": "CW-20"}
 USUAL_METHODS = ("SM", "IG", "BIG")  # of the paper's figures
 
 
@@ -39,7 +38,7 @@ class Budget:
     threat: Threat
 
     def __str__(self) -> str:
-        return f"{self.threat}, {ATTACKS.get(self.attack, self.attack)}"
+        return f"{self.threat}, {attack_title(self.attack)}"
 
     def __lt__(self, other: Budget) -> bool:
         return self.sort_key < other.sort_key

@@ -1,31 +1,82 @@
 """Accuracy under attack, the attacks themselves, and signs that gradients mislead them.
 
-`ATTACKS` is the table of what `attack=` may name. This module does not import torch, so that `locality robust --help` can
-list the attacks at once.
+`ATTACKS` and `COUNTED` are the tables of what `attack=` may name. This module does not import torch, so that
+`locality robust --help` can list the attacks at once.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from dataclasses import dataclass
 
-from locality.errors import ArgumentError, unknown_choice
+from locality.errors import ArgumentError, did_you_mean
 from locality.types import Threat
 
-Attack = Literal["paper", "standard", "pgd20", "cw20"]
 
-# Name ↦ the attacks that run, in this order, each on the images that are still classified correctly.
-ATTACKS: dict[Attack, tuple[str, ...]] = {
-    "paper": ("apgd-ce", "apgd-dlr"),
-    "standard": ("apgd-ce", "apgd-t", "fab-t", "square"),
-    "pgd20": ("pgd-ce",),
-    "cw20": ("pgd-margin",),
+@dataclass(frozen=True)
+class Attack:
+    """What a name such as "paper" or "pgd50" stands for."""
+
+    title: str  # as readers know it
+    attacks: tuple[str, ...]  # in this order, each on the images that are still classified correctly
+    count: int | None = None  # the number in the name: gradient steps
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Attacks whose name ends in a number, which is at most `most`; `{}` in the title is its place."""
+
+    title: str
+    attack: str
+    most: int
+
+
+ATTACKS = {
+    "paper": Attack("APGD-CE + APGD-DLR", ("apgd-ce", "apgd-dlr")),
+    "standard": Attack("AutoAttack", ("apgd-ce", "apgd-t", "fab-t", "square")),
 }
+COUNTED = {
+    "pgd": Counted("PGD-{}", "pgd-ce", most=10_000),
+    "cw": Counted("CW-{}", "pgd-margin", most=10_000),
+}
+ATTACK_NAMES = (*ATTACKS, *(f"{kind}N" for kind in COUNTED))
+NUMBERED = re.compile(r"([a-z]+)([1-9][0-9]{0,9})")
+
+
+def parse_attack(name: str) -> Attack:
+    """The attack behind a name: one of ATTACKS, or one of COUNTED followed by a number.
+
+    >>> parse_attack("pgd50")
+    Attack(title='PGD-50', attacks=('pgd-ce',), count=50)
+    """
+    if name in ATTACKS:
+        return ATTACKS[name]
+    match = NUMBERED.fullmatch(name) if isinstance(name, str) else None
+    kind = COUNTED.get(match[1]) if match else None
+    if match is None or kind is None:
+        hint = f"give a number, such as {name}20" if name in COUNTED else did_you_mean(str(name), ATTACK_NAMES)
+        raise ArgumentError("attack", f"one of {', '.join(ATTACK_NAMES)}", name, hint)
+    count = int(match[2])
+    if count > kind.most:
+        raise ArgumentError("attack", f"{match[1]}N with N from 1 to {kind.most:,}", name)
+    return Attack(kind.title.format(f"{count:,}"), (kind.attack,), count)
+
+
+def attack_title(name: str) -> str:
+    """An attack by the name that readers know; one that is not ours as it is stored.
+
+    >>> attack_title("cw20"), attack_title("own")
+    ('CW-20', 'own')
+    """
+    try:
+        return parse_attack(name).title
+    except ArgumentError:
+        return name
 
 
 def check_request(norm: str, epsilon: float, attack: str, batch_size: int) -> None:
     """Raise if these settings make no sense; quick, before a model is loaded."""
     Threat(norm, epsilon)  # type: ignore[arg-type]  # checks both
-    if attack not in ATTACKS:
-        raise unknown_choice("attack", attack, ATTACKS)
+    parse_attack(attack)
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
         raise ArgumentError("batch_size", "a whole number of images", batch_size)

@@ -89,11 +89,13 @@ def attack_batch(
     threat: Threat,
     seed: int,
     decide: Decide,
+    count: int | None = None,
 ) -> Outcome:
     """Run the attacks one after the other, each on the images that those before it did not break.
 
     Attacks push away from the predicted class. An image with several accepted labels is broken once its prediction is none
     of them. A success counts only if the point lies in the ball and a second evaluation of the model confirms it.
+    `count` is the number in the name of an attack.
     """
     clean = correct(predictions, batch.accepted)
     broken_by = torch.full_like(predictions, UNBROKEN)
@@ -112,6 +114,7 @@ def attack_batch(
                 predictions[left],
                 threat,
                 seed=seed,
+                count=count,
                 on_caveat=lambda caveat: caveats.update({caveat: None}),
                 unbroken=functools.partial(correct, accepted=accepted),
             )

@@ -19,7 +19,7 @@ from locality.errors import ArgumentError
 from locality.model_calls import Calls
 from locality.model_calls.third_party import FoolboxBridge
 from locality.perturbation import per_image
-from locality.robustness import ATTACKS, Attack
+from locality.robustness import parse_attack
 from locality.robustness.gradient_masking import Caveat
 from locality.robustness.pgd import Loss, pgd
 from locality.types import Norm, Threat
@@ -29,6 +29,7 @@ Unbroken = Callable[[Tensor], Tensor]  # N predictions ↦ N bool: those that le
 
 LOSS_OF_PGD: dict[str, Loss] = {"pgd-ce": "ce", "pgd-margin": "margin"}
 PYAUTOATTACK_NORMS: dict[Norm, str] = {"linf": "Linf", "l2": "L2"}
+STEPS = 20  # of a PGD, unless the name of the attack says otherwise
 TARGETS = 9  # classes that the targeted attacks try, nearest first
 CLASSES_FOR_DLR = 3  # it divides by the difference of the first and the third logit
 CLASSES_FOR_TARGETED_DLR = 4
@@ -39,7 +40,7 @@ ZERO_GRADIENTS = Caveat(
 )
 
 
-def attacks_of(attack: Attack, classes: int) -> tuple[tuple[str, ...], Caveat | None]:
+def attacks_of(attack: str, classes: int) -> tuple[tuple[str, ...], Caveat | None]:
     """The attacks that `attack` runs on a model of that many classes, and a caveat if they are not the published ones.
 
     The DLR loss needs three classes and its targeted version four. With three, APGD-DLR replaces APGD-T. With two there is
@@ -50,12 +51,12 @@ def attacks_of(attack: Attack, classes: int) -> tuple[tuple[str, ...], Caveat | 
     >>> attacks_of("paper", 2)[0]
     ('apgd-ce',)
     """
-    attacks = ATTACKS[attack]
+    published = attacks = parse_attack(attack).attacks
     if classes < CLASSES_FOR_TARGETED_DLR:
         attacks = tuple("apgd-dlr" if name == "apgd-t" else name for name in attacks)
     if classes < CLASSES_FOR_DLR:
         attacks = tuple(name for name in attacks if name != "apgd-dlr")
-    if attacks == ATTACKS[attack]:
+    if attacks == published:
         return attacks, None
     text = f"`attack` {attack} runs as {', '.join(attacks)}: the DLR loss of {attack} needs more than {classes} classes"
     return attacks, Caveat("few classes", text)
@@ -80,15 +81,17 @@ def run_attack(
     threat: Threat,
     *,
     seed: int = 0,
+    count: int | None = None,
     on_caveat: OnCaveat | None = None,
     unbroken: Unbroken | None = None,
 ) -> Tensor:
     """Points of the attack `name` on images whose predictions are `labels`; any point of the ball where it fails.
 
     `unbroken` says which predictions leave an image unbroken; by default only `labels` do.
+    `count` is the number in the attack's name: steps of a PGD.
     """
     if name in LOSS_OF_PGD:
-        return pgd(calls, images, labels, threat.radius, threat.norm, loss=LOSS_OF_PGD[name], seed=seed)
+        return pgd(calls, images, labels, threat.radius, threat.norm, count or STEPS, loss=LOSS_OF_PGD[name], seed=seed)
     untargeted = name in ("apgd-ce", "apgd-dlr")
     bridge = UnbrokenBridge(calls, images, unbroken or labels.eq) if untargeted else FoolboxBridge(calls)
     attack = _attack(bridge, name, images, threat, seed, on_caveat)

@@ -22,7 +22,7 @@ from locality.model_calls.checks import check_labels
 from locality.model_calls.decisions import correct, decisions
 from locality.model_calls.devices import on_device
 from locality.progress import Progress, no_progress
-from locality.robustness import Attack, check_request
+from locality.robustness import check_request, parse_attack
 from locality.robustness.attack_batches import UNBROKEN, Outcome, attack_batch, batches, clean_predictions
 from locality.robustness.attack_cache import AttackCache, batch_name
 from locality.robustness.autoattack import attacks_of, check_sizes
@@ -50,7 +50,7 @@ class RobustAccuracy:
     broken_by: Tensor  # N int64, an index of `attacks`, −1 where none broke it
     attacks: tuple[str, ...]  # what `attack` ran, in this order
     threat: Threat
-    attack: Attack
+    attack: str  # its name, such as "paper" or "pgd20"
     batch_size: int
     seed: int
     warnings: tuple[str, ...]  # reasons not to trust the number
@@ -148,7 +148,7 @@ def robust_accuracy(
     labels: Tensor | None = None,
     norm: Norm = "linf",
     epsilon: float = 4 / 255,
-    attack: Attack = "paper",
+    attack: str = "paper",
     batch_size: int = 32,
     seed: int = 0,
     device: torch.device | str | None = None,
@@ -158,7 +158,7 @@ def robust_accuracy(
     """Accuracy under attack within `epsilon` (ℓ∞ or ℓ2, in pixels of [0, 1]), image by image.
 
     - `attack="paper"` is APGD-CE then APGD-DLR, one start each (chapter 4 of the thesis); "standard" is all of AutoAttack;
-      "pgd20" and "cw20" are 20 steps of PGD on the cross-entropy and on the margin.
+      "pgd20" and "cw20" are 20 steps of PGD on the cross-entropy and on the margin, with any number from 1 to 10,000.
     - Only images that are classified correctly are attacked, each attack on those that the attacks before it did not break.
       A point counts if it lies in the ball and in [0, 1] and a second evaluation gives it a label that is not accepted. A
       model that abstains under attack counts as broken.
@@ -219,7 +219,7 @@ def robust_accuracy(
             outcome = Outcome.from_json(cache.load(name))
             # Predictions are compared too: functions that a model calls may change while its class and weights do not.
             if outcome is None or list(outcome.predictions) != predictions.tolist():
-                outcome = attack_batch(calls, batch, predictions, attacks, threat, seed, decide)
+                outcome = attack_batch(calls, batch, predictions, attacks, threat, seed, decide, parse_attack(attack).count)
                 cache.save(name, {"ids": batch.ids, **asdict(outcome), "settings": settings})
             for caveat in outcome.caveats:
                 add(caveat)

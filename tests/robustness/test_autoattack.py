@@ -42,7 +42,7 @@ def some_images(count: int = 8) -> Tensor:
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
-@pytest.mark.parametrize("name", ATTACKS["standard"])
+@pytest.mark.parametrize("name", ATTACKS["standard"].attacks)
 def test_settings_are_those_of_the_standard_version(name: str, norm: Norm) -> None:
     model, images = network(), some_images(2)
     stock = AutoAttack(model, eps=0.1, norm={"linf": "Linf", "l2": "L2"}[norm], seed=7, version="standard")
@@ -80,11 +80,11 @@ def test_results_are_those_of_pyautoattack(name: str, norm: Norm, epsilon: float
     broken = (model(theirs).argmax(1) != labels) & allowed
     assert 1 <= int(broken.sum()) < 6  # a test in which all or none fall would say little
     assert torch.equal((model(ours).argmax(1) != labels) & allowed, broken)
-    kept = ~broken if name in ATTACKS["paper"] else torch.ones_like(broken)
+    kept = ~broken if name in ATTACKS["paper"].attacks else torch.ones_like(broken)
     assert torch.equal(ours[kept], theirs[kept])
 
 
-@pytest.mark.parametrize("name", ATTACKS["paper"])
+@pytest.mark.parametrize("name", ATTACKS["paper"].attacks)
 @pytest.mark.parametrize("norm", ["linf", "l2"])
 def test_broken_images_are_not_evaluated_again(name: str, norm: Norm) -> None:
     """The other images' steps do not change, and a broken image costs one gradient per step until it breaks."""
@@ -154,7 +154,7 @@ def test_square_finds_points_without_gradients() -> None:
 
 def test_few_classes_have_no_dlr_loss() -> None:
     assert attacks_of("paper", 3) == (("apgd-ce", "apgd-dlr"), None)
-    assert attacks_of("standard", 4) == (ATTACKS["standard"], None)
+    assert attacks_of("standard", 4) == (ATTACKS["standard"].attacks, None)
     assert attacks_of("pgd20", 2) == (("pgd-ce",), None)
     three, caveat = attacks_of("standard", 3)
     assert three == ("apgd-ce", "apgd-dlr", "fab-t", "square")

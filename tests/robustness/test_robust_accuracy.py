@@ -363,7 +363,7 @@ def test_too_large_a_batch_says_so(case: Case, monkeypatch: pytest.MonkeyPatch) 
         ({"norm": "l1"}, "`norm` must be one of l2, linf"),
         (
             {"attack": "standart"},
-            "`attack` must be one of paper, standard, pgd20, cw20, got 'standart': did you mean 'standard'",
+            "`attack` must be one of paper, standard, pgdN, cwN, got 'standart': did you mean 'standard'",
         ),
         ({"batch_size": 0}, "`batch_size` must be a whole number"),
         ({"labels": None}, "`labels` must be a tensor of 10 whole class numbers"),

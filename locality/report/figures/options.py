@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from locality.errors import ArgumentError, unknown_choice
-from locality.report.aggregates import ATTACKS, Budget, NotMeasuredError, panel_methods
+from locality.report.aggregates import Budget, NotMeasuredError, panel_methods
 from locality.report.models import models_of
 from locality.results.results import Results, of_data
 from locality.results.schema import SCORES
+from locality.robustness import attack_title
 from locality.toml_settings import number_from
 from locality.types import NORMS, Threat
 
@@ -109,7 +110,7 @@ def _budgets(results: Results) -> list[Budget]:
 
 def _matches(word: str, budget: Budget) -> bool:
     norm = budget.threat.norm
-    names = {norm, NORMS[norm], budget.attack, *ATTACKS.get(budget.attack, "").split()}
+    names = {norm, NORMS[norm], budget.attack, *attack_title(budget.attack).split()}
     if word.lower() in {name.lower() for name in names}:
         return True
     radius = number_from(word)

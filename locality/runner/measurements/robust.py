@@ -9,7 +9,7 @@ import pandas as pd
 
 from locality.errors import ArgumentError, Problem
 from locality.results.schema import Schema
-from locality.robustness import Attack, check_request
+from locality.robustness import check_request, parse_attack
 from locality.robustness.robust_accuracy import robust_accuracy
 from locality.runner.measurement import Block, Measurement, Part, Tables, as_json
 from locality.runner.suite import Suite
@@ -27,7 +27,8 @@ TABLE: Schema = {
     "robust": bool | None,
 }
 # Attacks stop early where they succeed: these are upper bounds.
-ATTACK_WORK = {"paper": Work(203, 15), "standard": Work(1903, 5000), "pgd20": Work(22, 15), "cw20": Work(22, 15)}
+ATTACK_WORK = {"paper": Work(203, 15), "standard": Work(1903, 5000)}
+EXAMINATION_WORK = Work(2, 15)  # besides the steps of a PGD: predictions, signs of masked gradients, a second evaluation
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class RobustSettings:
 
     norm: Norm = "linf"
     epsilon: float = 4 / 255
-    attack: Attack = "paper"
+    attack: str = "paper"
     limit: int | None = None
     batch_size: int = 32
     models: tuple[str, ...] = ()
@@ -110,7 +111,8 @@ def _share_models(one: RobustSettings, other: RobustSettings) -> bool:
 
 def work(suite: Suite, part: Part) -> Work:
     """Of the attack."""
-    return ATTACK_WORK[part.settings.attack]
+    name: str = part.settings.attack
+    return ATTACK_WORK[name] if name in ATTACK_WORK else Work(parse_attack(name).count or 0) + EXAMINATION_WORK
 
 
 ROBUST = Measurement("robust", RobustSettings, {"robust": TABLE}, parts, rows, problems, work)
