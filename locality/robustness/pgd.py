@@ -14,13 +14,10 @@ from locality.errors import ArgumentError, unknown_choice
 from locality.model_calls import Calls, Model, open_model
 from locality.model_calls.checks import check_labels, check_target, working_copy
 from locality.model_calls.randomness import image_seeds
-from locality.perturbation import margin, project, random_in_ball, steepest_direction
+from locality.perturbation import RELATIVE_STEP_SIZE, margin, project, random_in_ball, steepest_direction
 from locality.types import Norm, Threat
 
 Loss = Literal["ce", "margin"]
-
-# Step over epsilon, as robust accuracies are published: 2/255 at 8/255 and 15/255 at 128/255 (Rice et al. 2020).
-RELATIVE_STEP_SIZE: dict[Norm, float] = {"linf": 1 / 4, "l2": 15 / 128}
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:

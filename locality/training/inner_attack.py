@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from locality.errors import ArgumentError, Problem
-from locality.perturbation import project, steepest_direction
+from locality.perturbation import ascend
 from locality.training.schedules import Moment, WarmUp
 from locality.training.settings import from_0_to_1, positive, problem_of
 from locality.types import Norm, Threat
@@ -66,10 +66,10 @@ def perturbed(
     the images are computed; the weights' gradients stay as they are. Unlike `pgd`, no image stops early: training needs the
     worst image, not the first misclassified one.
     """
-    points = project(start, images, threat.radius, threat.norm)
-    for _ in range(steps):
+
+    def gradient(points: Tensor) -> Tensor:
         leaf = points.detach().requires_grad_()
         with torch.enable_grad():
-            (gradient,) = torch.autograd.grad(objective(logits(leaf)).sum(), leaf)
-        points = project(points + step_size * steepest_direction(gradient, threat.norm), images, threat.radius, threat.norm)
-    return points.detach()
+            return torch.autograd.grad(objective(logits(leaf)).sum(), leaf)[0]
+
+    return ascend(gradient, images, start, threat, steps, step_size)
