@@ -1,1 +1,1 @@
-"""Curvature of the loss: Hessian traces and the weight-curvature index come here. Empty so far; `training` may import it."""
+"""Curvature of the loss: Hessian traces of the last layer in closed form. `training` may import it."""

@@ -144,7 +144,23 @@ class Recipe:
             Threat("linf", self.evaluate_epsilon)
         except ArgumentError as error:
             problems.append(problem_of(error, "evaluate_epsilon"))
-        return problems
+        return problems + self._combination_problems()
+
+    def _combination_problems(self) -> list[Problem]:
+        """What the parts have against the rest of the recipe: each may have a method `problems_with(recipe)`."""
+        parts: dict[str, Any] = {
+            "loss": self.loss,
+            "weight_shift": self.weight_shift,
+            "step_size": self.step_size,
+            "average": self.average,
+            **{path("regularisers", name): part for name, part in self.regularisers.items()},
+        }
+        return [
+            Problem(path(where, problem.where), problem.text)
+            for where, part in parts.items()
+            if hasattr(part, "problems_with")
+            for problem in part.problems_with(self)
+        ]
 
 
 def read_recipe(source: str | Path) -> Recipe:

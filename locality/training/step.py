@@ -34,6 +34,14 @@ NEAR = 1e-3  # radius of the ball around an image that a start "near" it is draw
 
 
 @dataclass(frozen=True, eq=False)
+class Passes:
+    """The passes that a loss makes through the network; None where it makes no such pass."""
+
+    clean: ForwardPass | None = None
+    attacked: ForwardPass | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class LossValue:
     """A loss and what it is made of. `clean` and `attacked` are the passes it saw, None where it made no such pass."""
 
@@ -41,6 +49,11 @@ class LossValue:
     terms: Terms  # what the log shows, by name
     clean: ForwardPass | None = None
     attacked: ForwardPass | None = None
+    fit: Tensor | None = None  # the part of `total` that is fitted to the labels, None where the loss names none
+
+    @property
+    def passes(self) -> Passes:
+        return Passes(self.clean, self.attacked)
 
 
 class Loss(Protocol):

@@ -7,33 +7,32 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from locality.curvature.closed_forms import trace_cross_entropy
 from locality.errors import Problem
 from locality.training.inner_attack import InnerAttack, Mode
+from locality.training.losses.split import AttackedLoss, SplitLoss, attacked_pass, worst_images
 from locality.training.settings import below_1, problems_in
-from locality.training.step import LossValue, Terms, TrainingBatch
+from locality.training.step import LossValue, Passes, TrainingBatch
 from locality.types import Norm, Threat
 
 
 @dataclass(frozen=True)
-class Adversarial:
+class Adversarial(AttackedLoss):
     """Cross-entropy of the worst images that the attack finds: AT (Madry et al. 2018)."""
 
     attack: InnerAttack
     label_smoothing: float = 0.0
 
-    @property
-    def threat(self) -> Threat:
-        return self.attack.threat
+    def passes(self, batch: TrainingBatch) -> Passes:
+        return Passes(attacked=batch.forward(worst_images(batch, self.attack)))
 
-    def __call__(self, batch: TrainingBatch) -> LossValue:
-        def objective(logits: Tensor) -> Tensor:
-            return cross_entropy(logits, batch.labels, reduction="none")
+    def value(self, passes: Passes, labels: Tensor) -> LossValue:
+        attacked = attacked_pass(passes)
+        total = cross_entropy(attacked.logits, labels, label_smoothing=self.label_smoothing)
+        return LossValue(total, {"cross_entropy": total}, attacked=attacked, fit=total)
 
-        images = batch.once("attacked images", lambda: batch.attack(self.attack, objective))
-        attacked = batch.forward(images)
-        total = cross_entropy(attacked.logits, batch.labels, label_smoothing=self.label_smoothing)
-        terms: Terms = {"cross_entropy": total, "epsilon": self.attack.radius(batch.moment)}
-        return LossValue(total, terms, attacked=attacked)
+    def trace(self, passes: Passes, labels: Tensor, bias: bool = False) -> Tensor:
+        return trace_cross_entropy(attacked_pass(passes), bias)
 
     def problems(self) -> list[Problem]:
         return below_1("label_smoothing", self.label_smoothing)
@@ -57,18 +56,31 @@ class OneStepAttack:
 
 
 @dataclass(frozen=True)
-class FastAdversarial:
+class FastAdversarial(SplitLoss):
     """AT with an attack of one step: fast AT (Wong et al. 2020)."""
 
     attack: OneStepAttack
     label_smoothing: float = 0.0
 
     @property
+    def adversarial(self) -> Adversarial:
+        return Adversarial(self.attack.attack, self.label_smoothing)
+
+    @property
     def threat(self) -> Threat:
-        return self.attack.attack.threat
+        return self.adversarial.threat
+
+    def passes(self, batch: TrainingBatch) -> Passes:
+        return self.adversarial.passes(batch)
+
+    def value(self, passes: Passes, labels: Tensor) -> LossValue:
+        return self.adversarial.value(passes, labels)
+
+    def trace(self, passes: Passes, labels: Tensor, bias: bool = False) -> Tensor:
+        return self.adversarial.trace(passes, labels, bias)
 
     def __call__(self, batch: TrainingBatch) -> LossValue:
-        return Adversarial(self.attack.attack, self.label_smoothing)(batch)
+        return self.adversarial(batch)
 
     def problems(self) -> list[Problem]:
-        return below_1("label_smoothing", self.label_smoothing)
+        return self.adversarial.problems()

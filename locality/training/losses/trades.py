@@ -8,37 +8,40 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div, log_softmax
 
+from locality.curvature.closed_forms import trace_trades
 from locality.errors import Problem
 from locality.training.inner_attack import InnerAttack
+from locality.training.losses.split import AttackedLoss, attacked_pass, clean_pass, pair_of_passes
 from locality.training.settings import at_least_0, below_1
-from locality.training.step import LossValue, Terms, TrainingBatch
-from locality.types import Threat
+from locality.training.step import LossValue, Passes, Terms, TrainingBatch
 
 
 @dataclass(frozen=True)
-class Trades:
+class Trades(AttackedLoss):
     """Cross-entropy of the clean images + β · KL(clean ‖ attacked), where the attack maximises the divergence.
 
-    Clean and attacked images go through the network in one pass, so BatchNorm sees both together. The published code makes
-    two passes, which distributed training with BatchNorm does not allow. The gradient flows through both sides of the
-    divergence, as in the published code.
+    The gradient flows through both sides of the divergence, as in the published code, or with `stop_clean` through the
+    attacked side alone, as in TrH's experiments.
     """
 
     attack: InnerAttack
     beta: float = 6.0
     label_smoothing: float = 0.0
+    stop_clean: bool = False
 
-    @property
-    def threat(self) -> Threat:
-        return self.attack.threat
+    def passes(self, batch: TrainingBatch) -> Passes:
+        return pair_of_passes(batch, batch.once("attacked images", lambda: self._attacked(batch)))
 
-    def __call__(self, batch: TrainingBatch) -> LossValue:
-        images = batch.once("attacked images", lambda: self._attacked(batch))
-        clean, attacked = batch.forward(torch.cat([batch.images, images])).chunk(2)
-        fit = cross_entropy(clean.logits, batch.labels, label_smoothing=self.label_smoothing)
-        divergence = kl_divergence(log_softmax(clean.logits, dim=1), attacked.logits).mean()
-        terms: Terms = {"cross_entropy": fit, "kl_divergence": divergence, "epsilon": self.attack.radius(batch.moment)}
-        return LossValue(fit + self.beta * divergence, terms, clean, attacked)
+    def value(self, passes: Passes, labels: Tensor) -> LossValue:
+        clean, attacked = clean_pass(passes), attacked_pass(passes)
+        fit = cross_entropy(clean.logits, labels, label_smoothing=self.label_smoothing)
+        reference = clean.logits.detach() if self.stop_clean else clean.logits
+        divergence = kl_divergence(log_softmax(reference, dim=1), attacked.logits).mean()
+        terms: Terms = {"cross_entropy": fit, "kl_divergence": divergence}
+        return LossValue(fit + self.beta * divergence, terms, clean, attacked, fit)
+
+    def trace(self, passes: Passes, labels: Tensor, bias: bool = False) -> Tensor:
+        return trace_trades(clean_pass(passes), attacked_pass(passes), self.beta, self.stop_clean, bias)
 
     def _attacked(self, batch: TrainingBatch) -> Tensor:
         with torch.no_grad():
