@@ -1,4 +1,4 @@
-"""Confidence intervals: of a mean, by the bootstrap, and of a share, by Wilson's formula.
+"""Confidence intervals: of a mean, by the bootstrap; of a share, by Wilson's formula; of a difference, from two others.
 
 `bench/coverage.py` measures how often they contain the true value.
 """
@@ -17,6 +17,7 @@ from locality.errors import ArgumentError
 
 Numbers: TypeAlias = NDArray[np.float64]
 Support: TypeAlias = tuple[float, float]  # the range that values can have, and so their mean
+Centred: TypeAlias = tuple[float, float, float]  # a mean, and the low and high end of its interval
 
 UNBOUNDED: Support = (-math.inf, math.inf)
 RESAMPLES = 10_000
@@ -143,3 +144,19 @@ def wilson_interval(successes: int, trials: int, confidence: float = CONFIDENCE)
     low = 0.0 if successes == 0 else (centre - half) / scale
     high = 1.0 if successes == trials else (centre + half) / scale
     return low, high
+
+
+def difference_interval(first: Centred, second: Centred) -> tuple[float, float]:
+    """The interval of second − first, two numbers of different images, from the mean, low and high end of each.
+
+    Each end is d ± √(a² + b²), where a and b are the distances from the means to the ends that it depends on (Zou and
+    Donner 2008). Of two Wilson intervals it is Newcombe's interval (1998, method 10).
+
+    >>> low, high = difference_interval((0.6, *wilson_interval(48, 80)), (0.8, *wilson_interval(56, 70)))
+    >>> round(low, 4), round(high, 4)  # Newcombe's first example
+    (0.0524, 0.3339)
+    """
+    difference = second[0] - first[0]
+    below = math.hypot(second[0] - second[1], first[2] - first[0])
+    above = math.hypot(second[2] - second[0], first[0] - first[1])
+    return difference - below, difference + above

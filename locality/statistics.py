@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from locality.errors import ArgumentError
-from locality.intervals import CONFIDENCE, RESAMPLES, UNBOUNDED, Support
+from locality.intervals import CONFIDENCE, RESAMPLES, UNBOUNDED, Support, difference_interval
 from locality.intervals import mean_interval as mean_interval
 from locality.intervals import wilson_interval as wilson_interval
 
@@ -59,6 +59,15 @@ class Paired:
     used: int
     undefined: int  # images where either is nan
     unmatched: int  # images that only one of the two has
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Second minus first, of different images, with its interval; `nan` where either is undefined."""
+
+    mean: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +147,16 @@ def paired(
         return Paired(math.nan, low, high, math.nan, math.nan, math.nan, 0, undefined, unmatched)
     improved, worsened = float((change > 0).mean()), float((change < 0).mean())
     return Paired(float(change.mean()), low, high, signed_rank_p(change), improved, worsened, used, undefined, unmatched)
+
+
+def unpaired(first: Summary, second: Summary) -> Difference:
+    """Two means or two shares of different images: second − first with its interval (`intervals.difference_interval`).
+
+    >>> unpaired(share([0.0, 1.0]), share([1.0, 1.0])).mean
+    0.5
+    """
+    ends = difference_interval((first.mean, first.low, first.high), (second.mean, second.low, second.high))
+    return Difference(second.mean - first.mean, *ends)
 
 
 def correlation(first: Values, second: Values, *, resamples: int = RESAMPLES, seed: int = 0) -> Correlation:

@@ -1,6 +1,7 @@
 """Intervals cover what they promise, also of few and of skewed values."""
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from locality.intervals import mean_interval, t_quantile, wilson_interval
+from locality.intervals import difference_interval, mean_interval, t_quantile, wilson_interval
 from locality.report.estimates import estimates
 
 COVERAGE = json.loads((Path(__file__).resolve().parents[1] / "bench/results/coverage.json").read_text(encoding="utf-8"))
@@ -30,6 +31,20 @@ def test_coverage_of_the_mean(draw: Draw, true: float, size: int) -> None:
     samples = draw(np.random.default_rng(size), (2000, size))
     covered = np.mean([one.low <= true <= one.high for one in estimates(list(samples), resamples=1000)])
     assert 0.92 <= covered <= 0.98
+
+
+def test_coverage_of_a_difference_of_different_images() -> None:
+    random = np.random.default_rng(0)
+    first, second = random.normal(0.0, 1.0, (2000, 50)), random.normal(0.3, 3.0, (2000, 80))
+
+    def centred(values: NDArray[np.float64]) -> tuple[float, float, float]:
+        half = 1.96 * values.std(ddof=1) / math.sqrt(len(values))
+        return values.mean(), values.mean() - half, values.mean() + half
+
+    ends = [difference_interval(centred(one), centred(other)) for one, other in zip(first, second, strict=True)]
+    assert 0.935 <= np.mean([low <= 0.3 <= high for low, high in ends]) <= 0.965
+    low, high = difference_interval((0.1, 0.0, 0.5), (0.3, 0.2, 0.35))  # each end depends on one end of either
+    assert (low, high) == pytest.approx((0.2 - math.hypot(0.1, 0.4), 0.2 + math.hypot(0.05, 0.1)))
 
 
 def test_quantiles_of_student_s_t() -> None:
