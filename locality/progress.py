@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -12,6 +13,8 @@ Progress = Callable[[int, int | None], None]  # (done, total); total is None whe
 OpenProgress = Callable[[str], AbstractContextManager[Progress]]  # the progress of one thing of several, by its title
 SECONDS_BETWEEN_LINES = 10.0
 SECONDS_BEFORE_FIRST_LINE = 2.0  # shorter work is finished before a line is read
+SECONDS_BETWEEN_SIGNS = 0.5  # at which a sign may be due
+SECONDS_BEFORE_SIGN = 5.0  # after which a line says that the work goes on, though nothing is finished yet
 
 
 def printable(text: str) -> str:
@@ -49,7 +52,8 @@ def progress(title: str, unit: str = "images") -> Iterator[Progress]:
         with _bar(title, unit) as report:
             yield report
     else:
-        yield _lines(title, unit)
+        with _lines(title, unit) as report:
+            yield report
 
 
 @contextmanager
@@ -68,13 +72,18 @@ def _bar(title: str, unit: str) -> Iterator[Progress]:
     from rich.progress import Progress as Bar
     from rich.text import Text
 
+    start = time.monotonic()
     reports: list[Report] = []  # the first and the last
 
     class Pace(ProgressColumn):
-        """Rate and time left. rich's own columns forget reports older than 30 seconds; a unit may take minutes."""
+        """Rate and time left, or the time since the start while nothing is finished.
+
+        rich's own columns forget reports older than 30 seconds; a unit may take minutes.
+        """
 
         def render(self, task: Task) -> Text:
-            return Text(pace_text(reports[0], reports[-1], time.monotonic()) if reports else "")
+            now = time.monotonic()
+            return Text((pace_text(reports[0], reports[-1], now) if reports else "") or f"{time_text(now - start)} so far")
 
     counts = (
         [DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()]
@@ -91,21 +100,64 @@ def _bar(title: str, unit: str) -> Iterator[Progress]:
         yield report
 
 
-def _lines(title: str, unit: str) -> Progress:
-    first: Report | None = None
-    last, wait = time.monotonic(), SECONDS_BEFORE_FIRST_LINE
+@contextmanager
+def _lines(title: str, unit: str) -> Iterator[Progress]:
+    lines = _Lines(title, unit, time.monotonic())
+    stop = threading.Event()
 
-    def report(done: int, total: int | None) -> None:
-        nonlocal first, last, wait
-        now = Report(time.monotonic(), done, total)
-        first = first or now
-        pace = "" if unit == "bytes" else pace_text(first, now, now.at)
-        if now.at - last >= (wait if pace and done != total else SECONDS_BETWEEN_LINES):
-            last, wait = now.at, SECONDS_BETWEEN_LINES
-            count = f"{done:,}{f' of {total:,}' if total else ''} {unit}"
-            print(f"{title}: {count}{pace and f', {pace}'}", file=sys.stderr, flush=True)
+    def show_signs() -> None:
+        while not stop.wait(SECONDS_BETWEEN_SIGNS):
+            lines.sign()
 
-    return report
+    # A thread, because the first batch alone may take minutes. torch computes without holding Python's lock.
+    thread = threading.Thread(target=show_signs, daemon=True)
+    thread.start()
+    try:
+        yield lines.report
+    finally:
+        stop.set()
+        thread.join()
+
+
+class _Lines:
+    """A line every few seconds: what is finished, or how long the work has taken while nothing is."""
+
+    def __init__(self, title: str, unit: str, start: float) -> None:
+        self.title, self.unit, self.start = title, unit, start
+        self.last = start  # when a line was printed
+        self.wait = SECONDS_BEFORE_FIRST_LINE
+        self.first: Report | None = None
+        self.now: Report | None = None
+        self.lock = threading.Lock()
+
+    def report(self, done: int, total: int | None) -> None:
+        with self.lock:
+            self.now = Report(time.monotonic(), done, total)
+            self.first = self.first or self.now
+            pace = self._pace(self.now.at)
+            if self.now.at - self.last >= (self.wait if pace and done != total else SECONDS_BETWEEN_LINES):
+                self._print(self.now.at, pace)
+
+    def sign(self) -> None:
+        """Print a line if none was printed for a while."""
+        with self.lock:
+            at = time.monotonic()
+            if at - self.last >= (SECONDS_BEFORE_SIGN if self.last == self.start else SECONDS_BETWEEN_LINES):
+                self._print(at, self._pace(at) or f"{time_text(at - self.start)} so far")
+
+    def _pace(self, at: float) -> str:
+        if self.first is None or self.now is None or self.unit == "bytes":
+            return ""
+        return pace_text(self.first, self.now, at)
+
+    def _print(self, at: float, pace: str) -> None:
+        self.last, self.wait = at, SECONDS_BETWEEN_LINES
+        counted = (
+            []
+            if self.now is None
+            else [f"{self.now.done:,}{f' of {self.now.total:,}' if self.now.total else ''} {self.unit}"]
+        )
+        print(f"{self.title}: {', '.join([*counted, *([pace] if pace else [])])}", file=sys.stderr, flush=True)
 
 
 def pace_text(first: Report, last: Report, now: float) -> str:

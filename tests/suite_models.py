@@ -66,10 +66,10 @@ class Deadly(Little):
 
 
 class Endless(Little):
-    """Never returns from a gradient, unless it is the parent's."""
+    """Never returns from a gradient in other processes than the one that the environment names."""
 
     def forward(self, images: Tensor) -> Tensor:
-        if images.requires_grad and multiprocessing.parent_process() is not None:
+        if images.requires_grad and os.environ.get("ENDLESS_EXCEPT") != str(os.getpid()):
             time.sleep(3600)
         return super().forward(images)
 

@@ -60,6 +60,44 @@ def test_the_first_line_comes_with_the_first_chunk(clock: list[float], capsys: p
     assert capsys.readouterr().err == "robust: 8 of 100 images, 2.0 per second, 0:46 left\n"
 
 
+def test_a_first_batch_of_minutes_shows_signs_of_life(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("locality.progress.SECONDS_BETWEEN_SIGNS", 0.001)
+    with progress("eval") as report:
+        for seconds, line in [
+            (6.0, "eval: 0:06 so far\n"),  # a model that is being loaded: nothing was reported
+            (9.0, ""),
+            (17.0, "eval: 0 of 64 images, 0:17 so far\n"),
+            (34.0, "eval: 0 of 64 images, 0:34 so far\n"),
+        ]:
+            if seconds > 9:
+                report(0, 64)
+            clock[0] = seconds
+            assert _shown(capsys, line) == line
+
+
+def _shown(capsys: pytest.CaptureFixture[str], expected: str) -> str:
+    """What is printed; waits for the thread if something is expected, else a little, for what should not come."""
+    text, end = "", time.perf_counter() + (10 if expected else 0.05)
+    while time.perf_counter() < end and len(text) < max(1, len(expected)):
+        time.sleep(0.002)
+        text += capsys.readouterr().err
+    return text
+
+
+def test_on_a_terminal_the_first_batch_shows_its_time(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    with progress("eval") as report:
+        report(0, 64)
+        clock[0] += 75
+    text = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", terminal.getvalue())
+    assert text.splitlines()[-1].endswith("0/64 images 1:15 so far")
+
+
 def test_work_of_a_second_prints_nothing(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
     with progress("eval") as report:
         for done in (0, 10, 20):

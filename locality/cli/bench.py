@@ -54,7 +54,7 @@ def bench(
         typer.Option(help="Devices, separated by commas, such as cuda:0,cuda:1. By default, all CUDA devices."),
     ] = None,
     unit_minutes: Annotated[
-        float, typer.Option(help="Minutes after which a unit is stopped and listed as a fault; not on Ray.")
+        float, typer.Option(help="Minutes after which a unit is stopped and listed as a fault; not with --processes 0.")
     ] = 360.0,
     data: Annotated[str | None, typer.Option(help="Images to use instead of the suite's.")] = None,
     boxes: options.Boxes = None,

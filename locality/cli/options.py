@@ -91,7 +91,7 @@ def loaded_model(
     from locality.progress import progress
     from locality.zoo.load import load_model
 
-    with progress(name, "bytes") as report:
+    with progress(f"loading {name}", "bytes") as report:
         try:
             return load_model(
                 name,

@@ -111,7 +111,6 @@ def _print(table: Table) -> None:
         leave_out=["training", *(header[index] for index in numbers[:0:-1])],  # the first number is the most important
         right=numbers,
     )
-    marked = any(cell.mark for row in table.rows for cell in row)
-    for note in (*table.notes, *(["* best, ~ tied with the best"] if marked and not terminal else [])):
+    for note in table.note_texts() if terminal else table.note_texts("marked *", "~"):
         say(note)
     say("")

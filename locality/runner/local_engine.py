@@ -19,7 +19,7 @@ import torch
 from locality.errors import ArgumentError
 from locality.runner.plan import Task
 from locality.runner.process_pool import in_processes
-from locality.runner.unit import Measured, measure, smaller, unit_ids, whole_units
+from locality.runner.unit import Measured, measure, smaller, stopped, unit_ids, whole_units
 
 # Read by the libraries under torch, numpy and scipy when they are loaded.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -58,9 +58,6 @@ def run_locally(
         lost_pieces[task.unit.key] += 1
         return Measured.nothing(unit_ids(task), f"its process crashed ({end}): is there enough memory?")
 
-    def late(task: Task) -> Measured:
-        return Measured.nothing(unit_ids(task), f"stopped after {minutes:g} minutes (--unit-minutes)")
-
     results = in_processes(
         tasks,
         functools.partial(on_device, work),
@@ -69,7 +66,7 @@ def run_locally(
         lost=lost,
         variables=variables,
         seconds=None if minutes is None else 60 * minutes,
-        late=late,
+        late=lambda task: stopped(task, minutes or 0.0),
     )
     with contextlib.closing(results):
         yield from whole_units(results)

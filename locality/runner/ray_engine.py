@@ -11,8 +11,10 @@ import ipaddress
 import os
 import re
 import socket
+import threading
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
@@ -21,12 +23,13 @@ from typing import Any
 from locality.errors import ArgumentError
 from locality.runner.local_engine import MAX_LOST
 from locality.runner.plan import Task
-from locality.runner.unit import Measured, measure, smaller, unit_ids, whole_units
+from locality.runner.unit import Measured, measure, smaller, stopped, unit_ids, whole_units
 
 RETRIES = 3  # by Ray itself, of a unit whose worker or machine crashed
 CONNECT_SECONDS = 5.0  # in which a cluster's head must answer; Ray itself would wait for minutes
 MAX_REASON = 300  # characters of an error of Ray's
 LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # "0": clusters of one machine, on 127.0.0.1
+EXIT_SECONDS = 1.0  # in which a worker sends that its unit was stopped, before it ends
 QUEUED = 2  # units submitted per unit that can run, so that the next one waits at its worker
 
 
@@ -36,11 +39,13 @@ def run_on_ray(
     processes: int | None = None,
     threads: int = 1,
     gpus: float = 0.0,
+    minutes: float | None = None,
 ) -> Iterator[tuple[Task, Measured]]:
     """Measure the tasks on a cluster and yield each with its result when it is finished, in any order.
 
     `address` is that of a running cluster ("auto" finds one here); without it, a cluster of `processes` workers is started
-    on this machine, and stopped at the end. Each unit takes `threads` CPUs and `gpus` GPUs (0.5: two units share one).
+    on this machine, and stopped at the end. Each unit takes `threads` CPUs and `gpus` GPUs (0.5: two units share one). One
+    that takes longer than `minutes` is stopped and listed.
     """
     ray = load_ray()
     ours = not ray.is_initialized()
@@ -49,7 +54,7 @@ def run_on_ray(
     try:
         if address is None:  # another cluster may grow; this one would wait for ever
             _check_size(ray, threads, gpus)
-        yield from whole_units(_finished(ray, deque(tasks), threads, gpus))
+        yield from whole_units(_finished(ray, deque(tasks), threads, gpus, minutes))
     finally:
         if ours:
             ray.shutdown()
@@ -134,15 +139,17 @@ def _check_size(ray: Any, threads: int, gpus: float) -> None:
             raise ArgumentError(option, expected, requested, "pass a smaller number, or --address of a cluster")
 
 
-def _finished(ray: Any, waiting: deque[Task], threads: int, gpus: float) -> Iterator[tuple[Task, Measured]]:
-    run = ray.remote(num_cpus=threads, num_gpus=gpus, max_retries=RETRIES, name="locality unit")(measure)
+def _finished(
+    ray: Any, waiting: deque[Task], threads: int, gpus: float, minutes: float | None
+) -> Iterator[tuple[Task, Measured]]:
+    run = ray.remote(num_cpus=threads, num_gpus=gpus, max_retries=RETRIES, name="locality unit")(measure_in_time)
     device = "cuda" if gpus else "cpu"
     running: dict[Any, Task] = {}
     lost: Counter[str] = Counter()
     while waiting or running:
         while waiting and len(running) < QUEUED * _slots(ray, threads, gpus):
             task = waiting.popleft()
-            running[run.remote(replace(task, device=device))] = task
+            running[run.remote(replace(task, device=device), minutes)] = task
         (done,), _ = ray.wait(list(running), num_returns=1)
         task = running.pop(done)
         try:
@@ -158,6 +165,31 @@ def _finished(ray: Any, waiting: deque[Task], threads: int, gpus: float) -> Iter
                 unit_ids(task), f"the cluster could not measure it ({type(error).__name__}: {reason})"
             )
         yield task, measured
+
+
+def measure_in_time(task: Task, minutes: float | None) -> Measured:
+    """`measure`, or a fault if it takes longer than `minutes`; then this worker ends, because a thread cannot be stopped.
+
+    The worker keeps the time, because the driver does not know when a queued unit starts. A unit that Ray gives to the
+    worker before it ends is retried by Ray.
+    """
+    result: Future[Measured] = Future()
+
+    def work() -> None:
+        try:
+            result.set_result(measure(task))
+        except BaseException as error:
+            result.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        return result.result(None if minutes is None else 60 * minutes)
+    except TimeoutError:
+        if result.done():  # a TimeoutError of its own
+            raise
+        threading.Timer(EXIT_SECONDS, os._exit, (1,)).start()
+        assert minutes is not None
+        return stopped(task, minutes)
 
 
 def _slots(ray: Any, threads: int, gpus: float) -> int:

@@ -13,6 +13,7 @@ import pandas as pd
 from locality.errors import ArgumentError, unknown_choice
 from locality.progress import Progress, no_progress
 from locality.runner.local_engine import available_devices, checked_devices, run_locally
+from locality.runner.low_accuracy import low_accuracies
 from locality.runner.plan import Plan, Task, make_plan
 from locality.runner.ray_engine import run_on_ray
 from locality.runner.store import Outdated, Store
@@ -36,7 +37,7 @@ class Machine:
     devices: tuple[str, ...] = ("cpu",)
     address: str | None = None
     gpus: float = 0.0
-    unit_minutes: float = UNIT_MINUTES  # after which a unit is stopped and listed; not on Ray, nor in this process
+    unit_minutes: float = UNIT_MINUTES  # after which a unit is stopped and listed; not in this process
 
     def __post_init__(self) -> None:
         if self.engine not in get_args(Engine):
@@ -63,7 +64,7 @@ class Machine:
 
     def run(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Measured]]:
         if self.engine == "ray":
-            return run_on_ray(tasks, self.address, self.processes, self.threads, self.gpus)
+            return run_on_ray(tasks, self.address, self.processes, self.threads, self.gpus, self.unit_minutes)
         return run_locally(tasks, self.processes, self.threads, self.devices, minutes=self.unit_minutes)
 
 
@@ -120,5 +121,6 @@ def run_suite(
             done += len(task.unit)
             progress(done, total)
         faults, notes = store.write_tables()
+        notes += tuple(low_accuracies(plan, store.files))
     kept = len(plan.units) - len(missing)
     return Outcome(store.folder, len(plan.units), kept, faults, notes, time.monotonic() - start, outdated)

@@ -33,6 +33,7 @@ class ModelChoice:
     training: str | None = None  # an id of zoo.trainings.TRAININGS
     norm: Norm | None = None  # of the threat trained against
     epsilon: float | None = None
+    expect_accuracy: float | None = None  # an accuracy far below it is a warning; None: that of its card
 
     @property
     def source(self) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from locality.attribution import method
 from locality.boundary import SEARCHES
 from locality.boundary.search import resolve_search
-from locality.data.sources import SOURCES
+from locality.data.sources import check_name
 from locality.errors import MissingWeightsError, Problem, did_you_mean, unknown_choice
 from locality.files import PACKAGE, PACKAGED, packaged_file
 from locality.runner.explain_batch import AT_BOUNDARY
@@ -143,6 +143,9 @@ def _models_problems(suite: Suite, download: bool) -> Iterator[Problem]:
         if choice.training is not None and choice.training not in trainings:
             error = unknown_choice("training", choice.training, trainings)
             yield Problem.of("models.training", error)
+        expected = choice.expect_accuracy
+        if expected is not None and not 0 < expected <= 1:
+            yield Problem(choice.name, f"must have an `expect_accuracy` such as 0.76, got {expected}")
 
 
 def _method_problems(suite: Suite) -> Iterator[Problem]:
@@ -184,12 +187,7 @@ def data_problems(choice: DataChoice) -> list[Problem]:
     >>> print(*data_problems(DataChoice("shapes", options=(("count", 20), ("seed", 1)))))
     `data.options.seed` must not be given: set `data.seed`
     """
-    problems = []
-    kind = choice.name.partition(":")[0]
-    is_file = choice.name.lower().endswith(".csv") or Path(choice.name).exists()
-    if choice.name and kind not in SOURCES and not is_file:
-        known = ", ".join(SOURCES)
-        problems.append(Problem("data.name", f"must be one of {known} or the path of a manifest, got {choice.name!r}"))
+    problems = _tried("data.name", check_name, choice.name) if choice.name else []
     if not 0 < choice.max_box_share <= 1:
         problems.append(Problem("data.max_box_share", f"must be a share such as 0.8, got {choice.max_box_share}"))
     for key, value in choice.options:

@@ -114,6 +114,11 @@ def torch_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def stopped(task: Task, minutes: float) -> Measured:
+    """The result of a unit that took too long."""
+    return Measured.nothing(unit_ids(task), f"stopped after {minutes:g} minutes (--unit-minutes)")
+
+
 def smaller(task: Task) -> tuple[Task, ...]:
     """The halves of a task whose process crashed; none for a single image."""
     images = task.images

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_type_hints
 
 from torch import nn
 
+from locality.data.sources import check_name
 from locality.errors import ArgumentError, Problem, unknown_choice
 from locality.toml_settings import read_toml, settings_from
 from locality.training.averaging import AVERAGES, AverageSettings, NoAverage
@@ -72,6 +73,14 @@ class TrainingData:
 
     name: str
     limit: int | None = None  # maximum number of images, balanced over the classes
+
+    def problems(self) -> list[Problem]:
+        problems = [] if self.limit is None else positive("limit", self.limit)
+        try:
+            check_name(self.name)
+        except ArgumentError as error:
+            problems.append(problem_of(error, "name"))
+        return problems
 
 
 @dataclass(frozen=True)

@@ -32,5 +32,5 @@ def low_accuracy_text(model: str, right: int, known: int, expected: float, sourc
         return None
     return (
         f"{model} has an accuracy of {right / known:.1%} on {known:,} images, far below the {expected:.1%} of {source}: "
-        "check the preprocessing (--input-size, --resize, --mean, --std, --interpolation) and the classes (--classes)"
+        "check the preprocessing (input size, resize, mean, std, interpolation) and the classes"
     )

@@ -46,7 +46,8 @@ def test_every_table_is_printed_with_signs_where_there_is_no_terminal(folder: Pa
         assert words in text
     [line] = [line for line in text.splitlines() if line.lstrip().startswith("tiny_resnet_robust8") and "%" in line][:1]
     assert "*" in line
-    assert "* best, ~ tied with the best" in text
+    assert "Best of each method marked *; ~ where standard errors overlap." in text
+    assert "bold" not in text
     assert "\x1b" not in text
 
 
@@ -137,6 +138,7 @@ def test_on_a_narrow_terminal_names_stay_whole_and_what_a_table_is_about_stays(
     assert shown[1].split() == ["model", "method", "F1", "lift"]
     assert any(line.startswith("columns hidden: training, ") for line in shown)
     assert "\x1b[1m0." in text  # the best is bold
+    assert "Best of each method bold; underlined where standard errors overlap." in shown
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_before_anything_is_read(tmp_path: Path) -> None:

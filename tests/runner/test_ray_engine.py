@@ -3,6 +3,7 @@
 import ipaddress
 import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -12,17 +13,19 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
+from locality.results.folder import read_results
 from locality.runner import ray_engine
 from locality.runner.plan import make_plan
-from locality.runner.ray_engine import LOOPBACK_VARIABLE, run_on_ray
+from locality.runner.ray_engine import LOOPBACK_VARIABLE, measure_in_time, run_on_ray
 from locality.runner.run import Machine, run_suite
 from locality.runner.suite import DataChoice, ModelChoice, Suite
+from locality.runner.unit import measure, unit_ids
 
 PATIENCE = 300  # seconds: this may run beside other work
 
 
 def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ValueError, match=r"needs Ray, which is not installed: pip install 'locality\[ray\]'"):
         list(run_on_ray([]))
 
@@ -62,7 +65,7 @@ class SmallCluster:
 )
 def test_what_would_wait_for_ever_is_refused(asked: dict[str, float], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = SmallCluster()
-    monkeypatch.setitem(__import__("sys").modules, "ray", cluster)
+    monkeypatch.setitem(sys.modules, "ray", cluster)
     with pytest.raises(ValueError, match=message):
         list(run_on_ray([], **asked))  # type: ignore[arg-type]
     assert not cluster.running
@@ -74,7 +77,7 @@ def test_an_address_where_nothing_answers_is_refused_at_once(address: str, monke
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]  # bound, but nobody listens
         cluster = SmallCluster()
-        monkeypatch.setitem(__import__("sys").modules, "ray", cluster)
+        monkeypatch.setitem(sys.modules, "ray", cluster)
         with pytest.raises(
             ValueError, match=r"`--address` must be the address of a running Ray cluster, got .* nothing answers"
         ):
@@ -84,14 +87,14 @@ def test_an_address_where_nothing_answers_is_refused_at_once(address: str, monke
 
 @pytest.mark.parametrize("address", ["127.0.0.1:{}", "auto"])
 def test_other_addresses_are_left_to_ray(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "ray", SmallCluster())
+    monkeypatch.setitem(sys.modules, "ray", SmallCluster())
     with socket.create_server(("127.0.0.1", 0)) as server:
         assert list(run_on_ray([], address.format(server.getsockname()[1]))) == []
 
 
 def test_a_cluster_of_ours_has_no_dashboard_sends_no_reports_and_joins_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = SmallCluster()
-    monkeypatch.setitem(__import__("sys").modules, "ray", cluster)
+    monkeypatch.setitem(sys.modules, "ray", cluster)
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "1")
     assert list(run_on_ray([])) == []
     assert (cluster.seen["address"], cluster.seen["include_dashboard"]) == ("local", False)
@@ -102,7 +105,7 @@ def test_a_cluster_of_ours_has_no_dashboard_sends_no_reports_and_joins_no_other(
 
 def test_a_cluster_of_ours_that_listens_on_the_network_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = SmallCluster("192.0.2.1")
-    monkeypatch.setitem(__import__("sys").modules, "ray", cluster)
+    monkeypatch.setitem(sys.modules, "ray", cluster)
     with pytest.raises(ValueError, match=r"listens on 192\.0\.2\.1, where others could run code"):
         list(run_on_ray([]))
     assert not cluster.running
@@ -142,6 +145,44 @@ def kill_one_worker(out: Path, killed: list[int]) -> None:
                 except psutil.Error:
                     pass
         time.sleep(0.01)
+
+
+def test_a_unit_in_time_is_measured_and_one_that_is_late_ends_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = make_plan(
+        Suite("time", (ModelChoice("steady", "suite_models:steady"),), DataChoice("shapes", limit=2), ("SM",), "none")
+    )
+    task = plan.task(plan.units[0], 1)
+    assert measure_in_time(task, None).tables["rows"].equals(measure(task).tables["rows"])
+    ended, release = threading.Event(), threading.Event()
+    monkeypatch.setattr(ray_engine, "EXIT_SECONDS", 0.01)
+    monkeypatch.setattr(os, "_exit", lambda code: ended.set())
+    monkeypatch.setattr(ray_engine, "measure", lambda task: release.wait(60))
+    late = measure_in_time(task, 0.001)
+    assert late.faults == ((", ".join(unit_ids(task)), "stopped after 0.001 minutes (--unit-minutes)"),)
+    assert ended.wait(60)
+    release.set()
+
+    def fails(task: object) -> None:
+        raise TimeoutError("its own")
+
+    monkeypatch.setattr(ray_engine, "measure", fails)
+    with pytest.raises(TimeoutError, match="its own"):
+        measure_in_time(task, 10)
+
+
+@pytest.mark.slow
+def test_a_unit_that_hangs_is_stopped_and_listed_and_the_others_are_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray", reason="Ray is not here: pip install 'locality[ray]'")
+    monkeypatch.setenv("ENDLESS_EXCEPT", str(os.getpid()))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # workers load models from this folder of tests
+    models = (ModelChoice("endless", "suite_models:endless"), ModelChoice("steady", "suite_models:steady"))
+    suite = Suite("ray", models, DataChoice("shapes", limit=4, options=(("count", 40),)), ("SM",), "none", block=2)
+    outcome = run_suite(suite, tmp_path, Machine("ray", processes=1, unit_minutes=0.1))
+    assert outcome.faults["model"].tolist() == ["endless", "endless"]
+    assert outcome.faults["problem"].tolist() == ["stopped after 0.1 minutes (--unit-minutes)"] * 2
+    assert read_results(tmp_path).rows["model"].tolist() == ["steady"] * 4
 
 
 @pytest.mark.slow

@@ -194,7 +194,7 @@ def test_all_mistakes_are_listed_at_once(tmp_path: Path) -> None:
 net = { name = "tiny_vit", deph = 2 }
 epochs = "many"
 batch_size = 0
-data = { name = "shapes" }
+data = { name = "shaeps", limit = 0 }
 average = { name = "ema", decay = 2.0 }
 [loss]
 name = "trades"
@@ -202,12 +202,14 @@ attack = { epsilon = 3, steps = -1 }
 [regularisers]
 squeezing = { weight = 1 }
 """
-    with pytest.raises(RecipeError, match=r"recipe.toml` is not a valid recipe, 8 problems: .*; ") as caught:
+    with pytest.raises(RecipeError, match=r"recipe.toml` is not a valid recipe, 10 problems: .*; ") as caught:
         read_recipe(recipe_file(tmp_path, text))
     assert sorted(problem.where for problem in caught.value.problems) == [
         "",  # `name` is missing
         "average.decay",
         "batch_size",
+        "data.limit",
+        "data.name",
         "epochs",
         "loss.attack.epsilon",
         "loss.attack.steps",
@@ -215,6 +217,7 @@ squeezing = { weight = 1 }
         "regularisers",
     ]
     assert "\n" not in str(caught.value)
+    assert "got 'shaeps': did you mean 'shapes'?" in str(caught.value)
     again = pickle.loads(pickle.dumps(caught.value))
     assert (again.problems, str(again)) == (caught.value.problems, str(caught.value))
 

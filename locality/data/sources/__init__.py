@@ -37,9 +37,8 @@ def open_source(name: str, split: str = "eval", seed: int = 0, **options: Any) -
     kind, _, rest = name.partition(":")
     if split not in SPLITS:
         raise unknown_choice("split", split, SPLITS)
+    check_name(name)
     if kind not in SOURCES:
-        if not name.lower().endswith(".csv") and not Path(name).exists():
-            raise unknown_choice("data", name, SOURCES, also="the path of a manifest (.csv)")
         _check_options(name, manifest_source, options)
         return manifest_source(name, **options)
     _check_options(kind, SOURCES[kind], options)
@@ -50,6 +49,12 @@ def open_source(name: str, split: str = "eval", seed: int = 0, **options: Any) -
             raise ArgumentError("data", "photos without a path, since its files are in installed packages", name)
         return photos.photos(split)
     return SOURCES[kind](rest or _location(kind), split, **options)
+
+
+def check_name(name: str) -> None:
+    """Raise if the name is neither that of a data set nor the path of a manifest; nothing is opened."""
+    if name.partition(":")[0] not in SOURCES and not name.lower().endswith(".csv") and not Path(name).exists():
+        raise unknown_choice("data", name, SOURCES, also="the path of a manifest (.csv)")
 
 
 def manifest_source(path: str | Path, root: str | Path | None = None) -> Source:

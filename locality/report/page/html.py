@@ -149,7 +149,7 @@ def _table(table: Table) -> str:
         f"<tr>{''.join(_cell(cell, column) for cell, column in zip(row, table.columns, strict=True))}</tr>\n"
         for row in table.rows
     )
-    notes = "".join(f'<p class="note">{escape(note)}</p>' for note in table.notes)
+    notes = "".join(f'<p class="note">{escape(note)}</p>' for note in table.note_texts())
     return (
         f'<h3 id="table-{escape(table.name)}">{escape(table.title)}</h3>\n'
         '<div><p class="hint" aria-hidden="true">More columns on the right: scroll →</p><div class="wide" tabindex="0">'

@@ -8,9 +8,9 @@ from locality.report.models import models_of
 from locality.report.tables.best_marks import marked
 from locality.report.tables.table import (
     MODEL_COLUMNS,
-    TIED,
     Cell,
     Column,
+    MarkNote,
     Table,
     count_cell,
     median_cell,
@@ -48,6 +48,6 @@ def faithfulness_table(results: Results) -> Table:
         groups.append((name, noise))
     notes = (
         "INFD and gap: medians over images. INFD / variance: mean and 95 % bootstrap interval. Smaller is better.",
-        f"Best method of each model and noise bold; {TIED}.",
+        MarkNote("Best method of each model and noise"),
     )
     return Table("faithfulness", "Faithfulness", columns, marked(rows, groups, (5,), lower=(5,)), notes)

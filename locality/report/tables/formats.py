@@ -97,7 +97,7 @@ def markdown_text(table: Table) -> str:
     lines = [f"### {markdown_escaped(table.title)}", "", f"| {titles} |", f"|{rule}|"]
     for row in table.rows:
         lines.append(f"| {' | '.join(_markdown_cell(cell) for cell in row)} |")
-    lines += ["", *(markdown_escaped(note) + "  " for note in table.notes)]
+    lines += ["", *(markdown_escaped(note) + "  " for note in table.note_texts())]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -111,7 +111,7 @@ def latex_text(table: Table) -> str:
     'a\\_b\\%\\& & \\underline{0.5} \\\\'
     """
     alignment = "".join("l" if column.type == "text" else "r" for column in table.columns)
-    caption = " ".join([f"{table.title}.", *table.notes])
+    caption = " ".join([f"{table.title}.", *table.note_texts()])
     lines = [
         r"% needs \usepackage{booktabs}",
         r"\begin{table}",

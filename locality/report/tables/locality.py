@@ -10,9 +10,9 @@ from locality.report.tables.best_marks import marked
 from locality.report.tables.table import (
     BOOTSTRAP,
     MODEL_COLUMNS,
-    TIED,
     Cell,
     Column,
+    MarkNote,
     Table,
     count_cell,
     model_cells,
@@ -52,7 +52,7 @@ def locality_table(results: Results) -> Table:
         groups.append((view.data, title))  # a group of its own, so that it is never marked as the best
     notes = (
         BOOTSTRAP,
-        f"Best of each method{per_data(model.data for model in means.models)} bold; {TIED}.",
+        MarkNote(f"Best of each method{per_data(model.data for model in means.models)}"),
         "Lift: 0 is the score of the same attribution values shuffled over the image, 1 is perfect.",
         "uniform map: a map of ones, independent of model and image; its F1 is 2a/(1 + a) for a box of share a.",
     )

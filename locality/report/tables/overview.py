@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from locality.report.aggregates import NotMeasuredError, aggregate
 from locality.report.tables.best_marks import marked
-from locality.report.tables.table import MODEL_COLUMNS, TIED, Column, Table, model_cells, per_data, score_cell, share_cell
+from locality.report.tables.table import (
+    MODEL_COLUMNS,
+    Column,
+    MarkNote,
+    Table,
+    model_cells,
+    per_data,
+    score_cell,
+    share_cell,
+)
 from locality.results.results import Results
 
 ABSTAINED_NOTE = "abstained: share of images on which the model abstained; accuracy is correct / all images."
@@ -36,6 +45,6 @@ def overview_table(results: Results) -> Table:
     data = [model.data for model in means.models]
     # Abstaining more often is neither better nor worse.
     compared = [index for index, column in enumerate(columns) if column.type != "text" and column not in abstained]
-    notes = [f"Best of each column{per_data(data)} bold; {TIED}."]
+    notes: list[str | MarkNote] = [MarkNote(f"Best of each column{per_data(data)}")]
     notes += [ABSTAINED_NOTE] if abstained else []
     return Table("overview", "Accuracy and locality", tuple(columns), marked(rows, data, compared), tuple(notes))

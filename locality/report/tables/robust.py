@@ -6,10 +6,10 @@ from locality.report.aggregates import NotMeasuredError, aggregate
 from locality.report.tables.best_marks import marked
 from locality.report.tables.table import (
     MODEL_COLUMNS,
-    TIED,
     WILSON,
     Cell,
     Column,
+    MarkNote,
     Table,
     count_cell,
     model_cells,
@@ -39,6 +39,6 @@ def robust_table(results: Results) -> Table:
                 accuracies = [share_cell(clean), share_cell(robust)]
                 rows.append([*model_cells(model), Cell(str(budget)), *accuracies, count_cell(robust.used)])
                 groups.append((model.data, budget))
-    best = f"Best of each attack{per_data(data for data, _ in groups)} bold"
-    rule = f"{best}; {TIED}, with the largest possible standard error, √(0.25/n)."
-    return Table("robust", "Robust accuracy", columns, marked(rows, groups, (3, 4)), (WILSON, rule))
+    best = f"Best of each attack{per_data(data for data, _ in groups)}"
+    note = MarkNote(best, ", with the largest possible standard error, √(0.25/n)")
+    return Table("robust", "Robust accuracy", columns, marked(rows, groups, (3, 4)), (WILSON, note))

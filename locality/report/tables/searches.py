@@ -13,9 +13,9 @@ from locality.report.tables.best_marks import marked
 from locality.report.tables.table import (
     BOOTSTRAP,
     MODEL_COLUMNS,
-    TIED,
     Cell,
     Column,
+    MarkNote,
     Table,
     count_cell,
     model_cells,
@@ -72,6 +72,6 @@ def searches_table(results: Results) -> Table:
         BOOTSTRAP,
         "Distances are means over images where a boundary was found; common images are those where every search found one.",
         "Gradients and forwards are counted per image.",
-        f"Smallest mean distance on common images bold; {TIED}.",
+        MarkNote("Smallest mean distance on common images"),
     )
     return Table("searches", "Boundary searches (Table B.2)", columns, marked(rows, groups, (4,), lower=(4,)), notes)

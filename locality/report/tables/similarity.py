@@ -9,8 +9,8 @@ from locality.report.tables.best_marks import marked
 from locality.report.tables.table import (
     BOOTSTRAP,
     MODEL_COLUMNS,
-    TIED,
     Column,
+    MarkNote,
     Table,
     count_cell,
     model_cells,
@@ -48,7 +48,7 @@ def similarity_table(results: Results) -> Table:
     rows_marked = marked(rows, groups, range(first, last + len(pairs)), lower=range(first, last))
     notes = (
         BOOTSTRAP,
-        f"Smallest distance and largest cosine{per_data(groups, ' of each')} bold; {TIED}.",
+        MarkNote(f"Smallest distance and largest cosine{per_data(groups, ' of each')}"),
         "The ℓ2 distance grows with the size of a model's gradients; the cosine does not.",
     )
     return Table("similarity", "Similarity of attributions (Table 3.1)", tuple(columns), rows_marked, notes)

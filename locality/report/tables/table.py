@@ -17,7 +17,6 @@ from locality.report.models import Model
 Mark = Literal["", "best", "tied"]
 ColumnType = Literal["text", "number", "interval"]
 TINY = 1e-4  # smaller numbers are printed with a power of ten
-TIED = "underlined where standard errors overlap"
 BOOTSTRAP = "Intervals are 95 % bootstrap intervals over images."
 WILSON = "Intervals are 95 % Wilson intervals."
 
@@ -46,6 +45,22 @@ class Column:
 MODEL_COLUMNS = (Column("model", "model", "text"), Column("training", "training", "text"))
 
 
+@dataclass(frozen=True, slots=True)
+class MarkNote:
+    """The note about marks. How the best value and those tied with it look depends on the format."""
+
+    best: str  # what is best of what
+    rule: str = ""  # more about the standard errors
+
+    def text(self, best: str = "bold", tied: str = "underlined") -> str:
+        """The sentence for a format in which marks look like that.
+
+        >>> MarkNote("Best of each method").text()
+        'Best of each method bold; underlined where standard errors overlap.'
+        """
+        return f"{self.best} {best}; {tied} where standard errors overlap{self.rule}."
+
+
 @dataclass(frozen=True)
 class Table:
     """A table, independent of the format that `formats` writes it in. `notes` are printed below it."""
@@ -54,7 +69,11 @@ class Table:
     title: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[str | MarkNote, ...] = ()
+
+    def note_texts(self, best: str = "bold", tied: str = "underlined") -> list[str]:
+        """The notes for a format in which marks look like that."""
+        return [note if isinstance(note, str) else note.text(best, tied) for note in self.notes]
 
 
 def per_data(data: Iterable[str], words: str = " and") -> str:

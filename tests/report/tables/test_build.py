@@ -102,9 +102,9 @@ def test_models_of_different_data_do_not_compete() -> None:
     [attacked] = tables(by_hand(rows=rows, models=models, robust=robust), ["robust"])
     assert [mark for _, mark in cells(attacked, "under attack")] == ["best", "best", ""]
     for table, words in ((overview, "each column"), (locality, "each method"), (attacked, "each attack")):
-        assert any(f"Best of {words} and data set bold" in note for note in table.notes)
+        assert any(f"Best of {words} and data set bold" in note for note in table.note_texts())
         [alone] = tables(by_hand(rows=rows[:4], models=models[:2], robust=robust[:18]), [table.name])
-        assert any(f"Best of {words} bold" in note for note in alone.notes)
+        assert any(f"Best of {words} bold" in note for note in alone.note_texts())
     assert [text for text, _ in cells(locality, "method")][3:] == ["uniform map on x", "uniform map on y"]
 
 
@@ -249,12 +249,12 @@ def test_abstentions_have_a_column_beside_accuracy_where_any_model_abstains() ->
     titles = [column.title for column in table.columns]
     assert titles[2:4] == ["accuracy", "abstained"]
     assert cells(table, "abstained")[:2] == [("25.0%", ""), ("0.0%", "")]  # never marked as the best
-    assert any("abstained" in note for note in table.notes)
+    assert any("abstained" in note for note in table.note_texts())
     marks_beside = [mark for _, mark in cells(table, "F1 BIG")]
     assert "best" in marks_beside
     [without] = tables(small_results(), ["overview"])
     assert "abstained" not in [column.title for column in without.columns]
-    assert not any("abstained" in note for note in without.notes)
+    assert not any("abstained" in note for note in without.note_texts())
 
 
 def test_certified_models_are_in_the_table_of_pairs_under_their_name() -> None:
@@ -291,7 +291,7 @@ def test_a_table_without_a_layout_of_its_own_is_shown_by_means_per_model_and_gro
     assert [text for text, _ in cells(table, "energy")] == ["2.00 [−10.71, 14.71]", "5.00", "undefined"]
     assert [text.partition(" ")[0] for text, _ in cells(table, "holds")] == ["50.0%", "100.0%", "100.0%"]
     assert [text for text, _ in cells(table, "images")] == ["2", "1", "1"]
-    assert any("Wilson" in note for note in table.notes)
+    assert any("Wilson" in note for note in table.note_texts())
     names = [one.name for one in tables(own_measurement())]
     assert names[-2:] == ["spectrum", "faults"]
     with pytest.raises(ValueError, match=r"`which` .*, spectrum, faults, got 'spectra': did you mean 'spectrum'"):
