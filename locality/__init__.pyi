@@ -14,6 +14,8 @@ from .boundary import find_boundary as find_boundary
 from .certified import CERTIFICATES as CERTIFICATES
 from .certified.certified_accuracy import certified_accuracy as certified_accuracy
 from .curvature.gap import robust_gap as robust_gap
+from .curvature.index import weight_curvature as weight_curvature
+from .curvature.traces import layer_traces as layer_traces
 from .data.boxes import box_mask as box_mask
 from .data.boxes import box_share as box_share
 from .data.dataset import ImageDataset as ImageDataset

@@ -1,1 +1,5 @@
-"""Curvature of the loss: Hessian traces of the last layer in closed form. `training` may import it."""
+"""Curvature of the loss: Hessian traces in closed form (last layer) and of every layer, the weight-curvature index, the gap.
+
+An estimator of layer traces is a function of an `OpenNetwork` and a number of probes, and a line in `TRACES` (traces.py).
+`training` may import this room.
+"""

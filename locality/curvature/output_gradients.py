@@ -1,0 +1,209 @@
+"""Layer traces of piecewise linear networks from inputs and output gradients of the layers: exact, or one pass per probe.
+
+Each layer's block of the Hessian is then Σ over images of J_kᵀ Φ J_k / N with Φ = diag(p) − p pᵀ. Its trace is the mean of
+‖J_kᵀ u‖² summed over any u with Σ u uᵀ = Φ, or averaged over random u with E[u uᵀ] = Φ. J_kᵀ u is a gradient of the layer's
+weights. Its norm for each image follows from the layer's input and the gradient of its output, so that all images share a
+backward pass without mixing, and no gradient of a weight is formed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import log_softmax, pad, unfold
+
+from locality.curvature.layers import Layer, nonlinear_step, unsuitable_module
+from locality.curvature.open_network import OpenNetwork
+from locality.errors import ArgumentError
+
+Directions = Callable[[Tensor, Tensor], Tensor]  # N×K probabilities and N numbers of images ↦ R×N×K vectors on the logits
+
+
+def logit_probe(probabilities: Tensor, signs: Tensor) -> Tensor:
+    """u = √p ⊙ e − p (√p · e) for random signs e: E[u uᵀ] = diag(p) − p pᵀ, the cross-entropy's Hessian by the logits.
+
+    >>> p = torch.tensor([0.5, 0.25, 0.25])
+    >>> signs = torch.cartesian_prod(*[torch.tensor([-1.0, 1.0])] * 3)
+    >>> u = logit_probe(p.expand(8, 3), signs)
+    >>> torch.allclose(u.T @ u / 8, p.diag() - p.outer(p))
+    True
+    """
+    roots = probabilities.sqrt()
+    return roots * signs - probabilities * (roots * signs).sum(-1, keepdim=True)
+
+
+def class_vectors(probabilities: Tensor) -> Tensor:
+    """K×N×K: u_c = √p_c (e_c − p), whose outer products sum to diag(p) − p pᵀ."""
+    unit = torch.eye(probabilities.shape[1], dtype=probabilities.dtype, device=probabilities.device)
+    return probabilities.T.sqrt()[:, :, None] * (unit[:, None] - probabilities)
+
+
+def exact_squares(network: OpenNetwork) -> Tensor:
+    """N×L: every image's own traces, by one backward pass per class."""
+    _refuse_unsuitable(network, "exact")
+    return _squares(network, "exact", network.classes, lambda probabilities, rows: class_vectors(probabilities)).sum(1)
+
+
+def sampled_squares(network: OpenNetwork, probes: int) -> Tensor:
+    """N×P×L: unbiased estimates of every image's own traces, never negative, by one backward pass per probe."""
+    _refuse_unsuitable(network, "sampled")
+
+    def directions(probabilities: Tensor, rows: Tensor) -> Tensor:
+        signs = torch.stack([_signs(network.seeds[row], probes, probabilities.shape[1]) for row in rows.tolist()], 1)
+        return logit_probe(probabilities, signs.to(probabilities))
+
+    return _squares(network, "sampled", probes, directions)
+
+
+def _signs(seed: int, probes: int, classes: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 2, (probes, classes), generator=generator) * 2 - 1
+
+
+def _refuse_unsuitable(network: OpenNetwork, method: str) -> None:
+    reason = unsuitable_module(network.model)
+    if reason:
+        raise _not_piecewise_linear(method, reason)
+
+
+def _not_piecewise_linear(method: str, reason: str) -> ArgumentError:
+    hint = f"the network is not piecewise linear in each layer ({reason})"
+    return ArgumentError("method", "probed for this network", method, hint)
+
+
+def passes_linearly(network: OpenNetwork) -> bool:
+    """Whether a pass of one image is piecewise linear in each layer, by its modules and by the steps that it makes."""
+    if unsuitable_module(network.model):
+        return False
+    with torch.enable_grad(), _watched(network, 1, 1) as watched:
+        logits = network.logits(network.images[:1])
+    network.calls.forwards -= 1
+    return not watched.problem(logits)
+
+
+def _squares(network: OpenNetwork, method: str, passes: int, directions: Directions) -> Tensor:
+    """N×R×L: ‖J_kᵀ u‖² of every image, direction and layer, in float64."""
+    done = 0
+    network.progress(0, len(network.images))
+
+    def of_chunk(images: Tensor, rows: Tensor) -> tuple[Tensor]:
+        nonlocal done
+        with torch.enable_grad(), _watched(network, len(images), passes) as watched:
+            logits = network.logits(images)
+        reason = watched.problem(logits)
+        if reason:
+            raise _not_piecewise_linear(method, reason)
+        vectors = directions(log_softmax(logits.detach(), 1).exp(), rows)
+        network.calls.gradients += len(images) * len(vectors)
+        outputs = [one.output for one in watched.layers.values()]
+        result = torch.zeros(len(images), len(vectors), len(network.names), dtype=torch.float64, device=images.device)
+        columns = [network.names.index(name) for name in watched.layers]
+        for probe, vector in enumerate(vectors):
+            keep = probe + 1 < len(vectors)
+            gradients = torch.autograd.grad(logits, outputs, vector, retain_graph=keep, allow_unused=True)
+            for column, layer, gradient in zip(columns, watched.layers.values(), gradients, strict=True):
+                if gradient is not None:
+                    result[:, probe, column] = layer.squares(gradient)
+        done += len(images)
+        network.progress(done, len(network.images))
+        return (result,)
+
+    rows = torch.arange(len(network.images))
+    (squares,) = network.calls.in_chunks(of_chunk, network.images, rows)
+    return squares
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """A layer's output, and what its input contributes to the norm of ‖δᵀA‖: A itself (positions × inputs) or A Aᵀ."""
+
+    layer: Layer
+    output: Tensor
+    inputs: Tensor  # B×S×D, or B×S×S if `gram`; B runs over images and, within each, the groups of a convolution
+    gram: bool
+    images: int
+
+    def squares(self, gradient: Tensor) -> Tensor:
+        """N: ‖δᵀA‖² of each image, where δ is the gradient of the output."""
+        rows = _rows(self.layer, gradient.detach(), self.images)
+        if self.gram:
+            values = torch.einsum("bst,bst->b", self.inputs, rows @ rows.transpose(1, 2))
+        else:
+            values = (rows.transpose(1, 2) @ self.inputs).square().sum((1, 2))
+        # Rounding may take the product of two Gram matrices below 0.
+        return values.double().view(self.images, -1).sum(1).clamp_min(0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Watched:
+    """What the layers saw in a pass, and why their traces do not follow from it."""
+
+    layers: dict[str, Seen]
+    problems: list[str]
+
+    def problem(self, logits: Tensor) -> str:
+        return next(iter(self.problems), "") or nonlinear_step(logits)
+
+
+@contextmanager
+def _watched(network: OpenNetwork, images: int, passes: int) -> Generator[Watched, None, None]:
+    """Watch the layers during one pass over `images` images, which that many backward `passes` follow."""
+    watched = Watched({}, [])
+
+    def watch(name: str, layer: Layer) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor]:
+        def hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+            if name in watched.layers:
+                watched.problems.append(f"{name} is used twice in a pass")
+            if len(output) != images:
+                watched.problems.append(f"{name} does not get one row per image")
+                return output
+            kept = output if output.requires_grad else output.detach().requires_grad_()
+            watched.layers[name] = _seen(layer, inputs[0].detach(), kept, images, passes)
+            return kept.clone()  # what follows may change the output in place
+
+        return hook
+
+    handles = []
+    try:
+        for place, module in network.model.named_modules():
+            name = f"{place}.weight" if place else "weight"
+            if name in network.names and isinstance(module, Layer):
+                handles.append(module.register_forward_hook(watch(name, module)))
+        yield watched
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _seen(layer: Layer, inputs: Tensor, output: Tensor, images: int, passes: int) -> Seen:
+    patches = _patches(layer, inputs, images)
+    _, positions, size = patches.shape
+    outputs = layer.weight.shape[0] // (layer.groups if isinstance(layer, nn.Conv2d) else 1)
+    # Multiplications per backward pass, the Gram matrix's own spread over the passes that share it.
+    gram = positions * (size / passes + outputs) < size * outputs
+    return Seen(layer, output, patches @ patches.transpose(1, 2) if gram else patches, gram, images)
+
+
+def _patches(layer: Layer, inputs: Tensor, images: int) -> Tensor:
+    """B×S×D: what each position of the layer's output is made of."""
+    if isinstance(layer, nn.Linear):
+        return inputs.reshape(images, -1, inputs.shape[-1])
+    padding: str | int | tuple[int, ...] = layer.padding
+    if isinstance(padding, str) or layer.padding_mode != "zeros":
+        mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
+        inputs = pad(inputs, layer._reversed_padding_repeated_twice, mode=mode)
+        padding = 0
+    columns = unfold(inputs, layer.kernel_size, layer.dilation, padding, layer.stride)
+    # Channels are the slowest dimension of a column, so that groups are its contiguous parts.
+    return columns.reshape(images * layer.groups, -1, columns.shape[-1]).transpose(1, 2)
+
+
+def _rows(layer: Layer, gradient: Tensor, images: int) -> Tensor:
+    """B×S×O: the gradient of the layer's output, position by position."""
+    if isinstance(layer, nn.Linear):
+        return gradient.reshape(images, -1, gradient.shape[-1])
+    return gradient.reshape(images * layer.groups, gradient.shape[1] // layer.groups, -1).transpose(1, 2)
