@@ -3,7 +3,7 @@
 SEARCHES is a plain dictionary of functions `(context, **options) → candidates`. Any other search can be added:
 
 >>> list(SEARCHES)
-['fast', 'thorough', 'paper', 'autopgd']
+['fast', 'thorough', 'paper', 'autopgd', 'rays']
 >>> SEARCHES["white"] = lambda context: torch.ones_like(context.images)
 >>> brightness = lambda images: torch.stack([0.5 - images.mean((1, 2, 3)), images.mean((1, 2, 3)) - 0.5], dim=1)
 >>> edge = find_boundary(brightness, torch.full((1, 1, 2, 2), 0.25), search="white")
@@ -23,9 +23,10 @@ from locality.boundary.autopgd import autopgd_search
 from locality.boundary.bisect import bisect
 from locality.boundary.fast import fast_search
 from locality.boundary.pgd_cw import paper_search
+from locality.boundary.rays import rays_search
 from locality.boundary.search import Search as Search
 from locality.boundary.search import SearchContext as SearchContext
-from locality.boundary.search import check_limits, check_options, resolve_search, search_name
+from locality.boundary.search import check_limits, check_options, resolve_search, search_name, uses_gradients
 from locality.boundary.tangent import LOW_OPTIMALITY, cosine_to_normal
 from locality.boundary.thorough import thorough_search
 from locality.model_calls import Calls, Model, open_model
@@ -42,6 +43,7 @@ SEARCHES: dict[str, Search] = {
     "thorough": thorough_search,
     "paper": paper_search,
     "autopgd": autopgd_search,
+    "rays": rays_search,
 }
 # Some models round so differently from batch to batch that a bisected point turns out to lie on the near side. Such a point
 # is moved back towards the candidate by these shares of the remaining distance, one after the other.
@@ -102,7 +104,8 @@ def find_boundary(
         points, distance, found, left, crossed_to, optimality = (torch.cat(column) for column in zip(*blocks, strict=True))
         spent = calls.gradients - gradients, calls.forwards - forwards
         edge = Boundary(points, distance, found, left, crossed_to, optimality, *spent)
-        _warn_of_poor_points(calls, edge)
+        if uses_gradients(run):
+            _warn_of_poor_points(calls, edge)
     return edge
 
 
@@ -133,6 +136,9 @@ def _search_block(context: SearchContext, logits: Tensor, run: Search, options: 
     if inside.any():
         searched = context.rows(torch.nonzero(inside)[:, 0].tolist())
         candidates[inside] = run(searched, **options).clamp(*calls.limits)
+    if not uses_gradients(run):
+        return _as_found(context, candidates, inside)
+    if inside.any():
         points[inside] = bisect(calls, images[inside], candidates[inside], labels[inside], image_logits=logits[inside])
     # The class reached and the boundary's normal come with one gradient; `found` is decided by these logits.
     reached, normal = calls.gradient(points, margin, labels)
@@ -152,6 +158,16 @@ def _search_block(context: SearchContext, logits: Tensor, run: Search, options: 
     distance = torch.where(found, length(offset, context.norm), torch.inf)
     optimality = torch.where(found, cosine_to_normal(offset, normal, context.norm), torch.nan)
     return points, distance, found, labels, crossed_to, optimality
+
+
+def _as_found(context: SearchContext, points: Tensor, inside: Tensor) -> tuple[Tensor, ...]:
+    """The fields of Boundary from predicted classes alone; `inside` are the images that were searched."""
+    images, labels = context.images, context.labels
+    reached = context.calls.logits(points).argmax(dim=1)
+    found = (reached != labels) & (~inside | (points != images).flatten(1).any(dim=1))
+    distance = torch.where(found, length(points - images, context.norm), torch.inf)
+    optimality = torch.full_like(distance, torch.nan)
+    return points, distance, found, labels, torch.where(found, reached, -1), optimality
 
 
 def _warn_of_poor_points(calls: Calls, edge: Boundary) -> None:

@@ -51,11 +51,17 @@ class Search(Protocol):
     def __call__(self, context: SearchContext, /, *arguments: Any, **options: Any) -> Tensor: ...
 
 
-def limited_to(norms: Sequence[Norm] = tuple(NORMS), bounds: Bounds = None) -> Callable[[Decorated], Decorated]:
-    """Declare which norms and which range of pixels (None: any) a search supports; undeclared, it supports all."""
+def limited_to(
+    norms: Sequence[Norm] = tuple(NORMS), bounds: Bounds = None, gradients: bool = True
+) -> Callable[[Decorated], Decorated]:
+    """Declare which norms and which range of pixels (None: any) a search supports; undeclared, it supports all.
+
+    `gradients=False` declares a search by predicted classes alone: none is computed for `optimality` either, and its points,
+    which it has bisected itself, stay as they are.
+    """
 
     def declare(search: Decorated) -> Decorated:
-        vars(search).update(norms=tuple(norms), bounds=bounds)
+        vars(search).update(norms=tuple(norms), bounds=bounds, gradients=gradients)
         return search
 
     return declare
@@ -71,6 +77,12 @@ def supported_bounds(search: Search) -> Bounds:
     """The only range of pixels that the search supports; None if it supports any."""
     bounds: Bounds = getattr(search, "bounds", None)
     return bounds
+
+
+def uses_gradients(search: Search) -> bool:
+    """Whether the search declares nothing else."""
+    declared: bool = getattr(search, "gradients", True)
+    return declared
 
 
 def resolve_search(search: str | Search, searches: Mapping[str, Search]) -> Search:

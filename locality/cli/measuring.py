@@ -77,7 +77,7 @@ def table_names(package: str, table: str) -> list[str]:
     """The names in a table of a package; read from its source where importing it would import torch.
 
     >>> table_names("boundary", "SEARCHES")
-    ['fast', 'thorough', 'paper', 'autopgd']
+    ['fast', 'thorough', 'paper', 'autopgd', 'rays']
     """
     module = sys.modules.get(f"locality.{package}")
     return list(getattr(module, table, None) or _names_in_source(package, table))  # a partly imported module has no table

@@ -30,7 +30,13 @@ class Work:
 
 
 # Searches stop early where they succeed: these are typical numbers.
-SEARCH_WORK = {"fast": Work(20, 7), "thorough": Work(600, 100), "paper": Work(1001, 14), "autopgd": Work(400, 20)}
+SEARCH_WORK = {
+    "fast": Work(20, 7),
+    "thorough": Work(600, 100),
+    "paper": Work(1001, 14),
+    "autopgd": Work(400, 20),
+    "rays": Work(0, 10_000),
+}
 OTHER_SEARCH_WORK = Work(100, 10)
 METHOD_WORK = {
     "SM": Work(1),

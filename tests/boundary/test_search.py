@@ -21,7 +21,7 @@ def two_images() -> tuple[Callable[[Tensor], Tensor], Tensor]:
 
 
 def test_the_table() -> None:
-    assert set(SEARCHES) == {"fast", "thorough", "paper", "autopgd"}
+    assert set(SEARCHES) == {"fast", "thorough", "paper", "autopgd", "rays"}
 
 
 @pytest.mark.parametrize(
