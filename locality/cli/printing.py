@@ -42,13 +42,13 @@ def say_json(value: Mapping[str, Any]) -> None:
     typer.echo("".join(character if character.isprintable() else json.dumps(character)[1:-1] for character in text))
 
 
-def with_interval(value: Summary) -> str:
+def with_interval(value: Summary, decimals: int = 3) -> str:
     """The mean and its 95 % interval."""
     if value.used == 0:
         return "undefined"
     if value.used == 1:
-        return f"{value.mean:.3f}"
-    return f"{value.mean:.3f} [{value.low:.3f}, {value.high:.3f}]"
+        return f"{value.mean:.{decimals}f}"
+    return f"{value.mean:.{decimals}f} [{value.low:.{decimals}f}, {value.high:.{decimals}f}]"
 
 
 def print_table(

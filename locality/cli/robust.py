@@ -14,7 +14,7 @@ from locality.cli.preprocessing_options import (
     warn_if_inaccurate,
     with_preprocessing,
 )
-from locality.cli.printing import print_table, say, say_json
+from locality.cli.printing import print_table, say, say_json, with_interval
 from locality.cli.warnings_as_lines import warnings_as_lines
 from locality.errors import ArgumentError
 from locality.robustness import ATTACK_NAMES, check_request
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from locality.robustness.robust_accuracy import RobustAccuracy
 
 ATTACK_HELP = (
-    "paper: APGD-CE and APGD-DLR; standard: AutoAttack; pgd20, cw20: 20 steps (or any N) on cross-entropy or margin."
+    "paper: APGD-CE and APGD-DLR; standard: AutoAttack; pgd20, cw20: 20 steps (or any N) on cross-entropy or "
+    "margin; rays: predicted classes only, 10,000 queries (rays2000: fewer), with the mean boundary distance."
 )
 
 
@@ -100,6 +101,12 @@ def _print(result: RobustAccuracy, threat: str) -> None:
     )
     broken = ", ".join(f"{name} broke {count:,}" for name, count in result.broken.items())
     say(f"{result.attack}: {broken}; batches of {result.batch_size}, seed {result.seed}")
+    if result.measures_distances:
+        distance = result.boundary_distance
+        missing = f"; none found for {distance.undefined:,}" if distance.undefined else ""
+        say(
+            f"mean ℓ∞ distance to the boundary: {with_interval(distance, 4)}, over {distance.used:,} correct images{missing}"
+        )
     abstained = int((result.abstained & result.known).sum())
     if abstained:
         say(f"abstained without attack: {abstained:,} of {known:,} images; they count as not correct")

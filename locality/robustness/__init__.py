@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from locality.errors import ArgumentError, did_you_mean
-from locality.types import Threat
+from locality.types import NORMS, Norm, Threat
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,8 @@ class Attack:
 
     title: str  # as readers know it
     attacks: tuple[str, ...]  # in this order, each on the images that are still classified correctly
-    count: int | None = None  # the number in the name: gradient steps
+    count: int | None = None  # the number in the name: gradient steps, or queries
+    norms: tuple[Norm, ...] = tuple(NORMS)
 
 
 @dataclass(frozen=True)
@@ -29,15 +30,18 @@ class Counted:
     title: str
     attack: str
     most: int
+    norms: tuple[Norm, ...] = tuple(NORMS)
 
 
 ATTACKS = {
     "paper": Attack("APGD-CE + APGD-DLR", ("apgd-ce", "apgd-dlr")),
     "standard": Attack("AutoAttack", ("apgd-ce", "apgd-t", "fab-t", "square")),
+    "rays": Attack("RayS, 10,000 queries", ("rays",), 10_000, ("linf",)),
 }
 COUNTED = {
     "pgd": Counted("PGD-{}", "pgd-ce", most=10_000),
     "cw": Counted("CW-{}", "pgd-margin", most=10_000),
+    "rays": Counted("RayS, {} queries", "rays", most=1_000_000, norms=("linf",)),
 }
 ATTACK_NAMES = (*ATTACKS, *(f"{kind}N" for kind in COUNTED))
 NUMBERED = re.compile(r"([a-z]+)([1-9][0-9]{0,9})")
@@ -47,7 +51,7 @@ def parse_attack(name: str) -> Attack:
     """The attack behind a name: one of ATTACKS, or one of COUNTED followed by a number.
 
     >>> parse_attack("pgd50")
-    Attack(title='PGD-50', attacks=('pgd-ce',), count=50)
+    Attack(title='PGD-50', attacks=('pgd-ce',), count=50, norms=('l2', 'linf'))
     """
     if name in ATTACKS:
         return ATTACKS[name]
@@ -59,7 +63,7 @@ def parse_attack(name: str) -> Attack:
     count = int(match[2])
     if count > kind.most:
         raise ArgumentError("attack", f"{match[1]}N with N from 1 to {kind.most:,}", name)
-    return Attack(kind.title.format(f"{count:,}"), (kind.attack,), count)
+    return Attack(kind.title.format(f"{count:,}"), (kind.attack,), count, kind.norms)
 
 
 def attack_title(name: str) -> str:
@@ -77,6 +81,8 @@ def attack_title(name: str) -> str:
 def check_request(norm: str, epsilon: float, attack: str, batch_size: int) -> None:
     """Raise if these settings make no sense; quick, before a model is loaded."""
     Threat(norm, epsilon)  # type: ignore[arg-type]  # checks both
-    parse_attack(attack)
+    norms = parse_attack(attack).norms
+    if norm not in norms:
+        raise ArgumentError("norm", f"{' or '.join(map(repr, norms))} for attack={attack!r}", norm)
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
         raise ArgumentError("batch_size", "a whole number of images", batch_size)

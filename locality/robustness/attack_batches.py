@@ -22,6 +22,7 @@ from locality.types import Batch, Threat
 if TYPE_CHECKING:
     from locality.data.dataset import ImageDataset
 
+MINIMUM_NORM = ("rays",)  # attacks that look for the nearest point, whatever epsilon is
 UNBROKEN = -1  # in place of the index of the attack that broke an image
 ROUNDING = 1e-5  # share of the radius by which float32 may overstep the ball
 
@@ -46,6 +47,7 @@ class Outcome:
     clean: tuple[bool, ...]
     broken_by: tuple[int, ...]  # an index of the attacks, −1 where none broke it
     caveats: tuple[Caveat, ...]
+    distances: tuple[float | None, ...]  # to the boundary; None where that was not measured, or nothing was found
 
     @staticmethod
     def from_json(stored: dict[str, Any] | None) -> Outcome | None:
@@ -58,6 +60,7 @@ class Outcome:
             clean=tuple(stored["clean"]),
             broken_by=tuple(stored["broken_by"]),
             caveats=tuple(Caveat(**caveat) for caveat in stored["caveats"]),
+            distances=tuple(stored["distances"]),
         )
 
 
@@ -101,6 +104,7 @@ def attack_batch(
     broken_by = torch.full_like(predictions, UNBROKEN)
     left = clean.nonzero()[:, 0]
     caveats: dict[Caveat, None] = {}
+    distances: list[float | None] = [None] * len(predictions)
     for index, name in enumerate(attacks):
         if len(left) == 0:
             break
@@ -122,7 +126,13 @@ def attack_batch(
             if not is_out_of_memory(error):
                 raise
             raise ArgumentError("batch_size", "small enough for memory", len(batch.images), "pass a smaller one") from error
-        broken = ~correct(decide(calls.logits(points)), accepted) & _allowed(points, images, threat)
+        across = ~correct(decide(calls.logits(points)), accepted)
+        broken = across & _allowed(points, images, threat)
+        if name in MINIMUM_NORM:
+            for row, distance in zip(
+                left[across].tolist(), length((points - images)[across], threat.norm).tolist(), strict=True
+            ):
+                distances[row] = distance
         broken_by[left[broken]] = index
         left = left[~broken]
     return Outcome(
@@ -131,6 +141,7 @@ def attack_batch(
         clean=tuple(clean.tolist()),
         broken_by=tuple(broken_by.tolist()),
         caveats=tuple(caveats),
+        distances=tuple(distances),
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from locality.boundary import find_boundary
 from locality.errors import ArgumentError
 from locality.model_calls import Calls
 from locality.model_calls.third_party import FoolboxBridge
@@ -88,8 +89,11 @@ def run_attack(
     """Points of the attack `name` on images whose predictions are `labels`; any point of the ball where it fails.
 
     `unbroken` says which predictions leave an image unbroken; by default only `labels` do.
-    `count` is the number in the attack's name: steps of a PGD.
+    `count` is the number in the attack's name: steps of a PGD, queries of RayS.
     """
+    if name == "rays":
+        options: dict[str, Any] = {} if count is None else {"queries": count}
+        return find_boundary(calls, images, labels, "rays", threat.norm, seed, **options).points
     if name in LOSS_OF_PGD:
         return pgd(calls, images, labels, threat.radius, threat.norm, count or STEPS, loss=LOSS_OF_PGD[name], seed=seed)
     untargeted = name in ("apgd-ce", "apgd-dlr")

@@ -40,13 +40,19 @@ PROBABILITIES = Caveat(
 )
 
 
-def examine(calls: Calls, images: Tensor, labels: Tensor, threat: Threat, seed: int = 0) -> tuple[Caveat, ...]:
+def examine(
+    calls: Calls, images: Tensor, labels: Tensor, threat: Threat, seed: int = 0, *, gradients: bool = True
+) -> tuple[Caveat, ...]:
     """What is wrong with the model as an attack sees it; `labels` are its predictions.
 
     A gradient is blind if a step along it raises the margin loss no more than the best of four random steps of the same
-    length: with d pixels, the right direction beats a random one by a factor of about √d.
+    length: with d pixels, the right direction beats a random one by a factor of about √d. Without `gradients`, only the
+    outputs are examined.
     """
     logits = calls.logits(images)
+    if not gradients:
+        unsteady = _unsteady(calls, images, logits)
+        return () if unsteady is None else (unsteady,)
     checks = (_unsteady(calls, images, logits), _probabilities(logits), _zero(calls, images, labels))
     caveats = tuple(caveat for caveat in checks if caveat is not None)
     if caveats:

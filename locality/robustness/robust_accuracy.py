@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,130 +15,24 @@ from torch import Tensor, nn
 
 from locality import __version__
 from locality.errors import ArgumentError
-from locality.files import write_atomically, write_csv
 from locality.model_calls import Calls, Model, open_model
 from locality.model_calls.checks import check_labels
 from locality.model_calls.decisions import correct, decisions
 from locality.model_calls.devices import on_device
 from locality.progress import Progress, no_progress
 from locality.robustness import check_request, parse_attack
-from locality.robustness.attack_batches import UNBROKEN, Outcome, attack_batch, batches, clean_predictions
+from locality.robustness.attack_batches import Outcome, attack_batch, batches, clean_predictions
 from locality.robustness.attack_cache import AttackCache, batch_name
 from locality.robustness.autoattack import attacks_of, check_sizes
 from locality.robustness.fingerprint import model_fingerprint
 from locality.robustness.gradient_masking import Caveat, examine, square_caveat
-from locality.statistics import share_summary, wilson_interval
-from locality.types import ABSTAINED, Batch, Norm, Threat
+from locality.robustness.results import RobustAccuracy as RobustAccuracy
+from locality.types import Batch, Norm, Threat
 from locality.zoo.preprocessing import model_preprocessing
 from locality.zoo.state_dict import weights_hash
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from locality.data.dataset import ImageDataset
-
-
-@dataclass(frozen=True, eq=False)
-class RobustAccuracy:
-    """Each image under attack; undefined, and not attacked, where the model has no such class (label −1)."""
-
-    ids: tuple[str, ...]
-    labels: Tensor  # N int64, −1 where the model has no such class
-    predictions: Tensor  # N int64, without attack; −1 where the model abstains
-    clean: Tensor  # N bool, classified correctly without attack
-    broken_by: Tensor  # N int64, an index of `attacks`, −1 where none broke it
-    attacks: tuple[str, ...]  # what `attack` ran, in this order
-    threat: Threat
-    attack: str  # its name, such as "paper" or "pgd20"
-    batch_size: int
-    seed: int
-    warnings: tuple[str, ...]  # reasons not to trust the number
-    provenance: dict[str, str]  # the model's hash, device, versions
-
-    @property
-    def robust(self) -> Tensor:
-        """N bool: classified correctly without attack and under every attack."""
-        return self.clean & (self.broken_by == UNBROKEN)
-
-    @property
-    def known(self) -> Tensor:
-        """N bool: the model has the image's class."""
-        return self.labels >= 0
-
-    @property
-    def abstained(self) -> Tensor:
-        """N bool: the model declines to decide, without attack."""
-        return self.predictions == ABSTAINED
-
-    @property
-    def undefined(self) -> int:
-        return int((~self.known).sum())
-
-    @property
-    def clean_accuracy(self) -> float:
-        """Accuracy without attack over the images of known classes; `nan` if there are none."""
-        return _mean(self.clean[self.known])
-
-    @property
-    def accuracy(self) -> float:
-        """ERA: accuracy under attack over the images of known classes; `nan` if there are none."""
-        return _mean(self.robust[self.known])
-
-    @property
-    def clean_interval(self) -> tuple[float, float]:
-        """The 95 % Wilson interval of the accuracy without attack."""
-        return wilson_interval(int(self.clean.sum()), int(self.known.sum()))
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The 95 % Wilson interval of ERA."""
-        return wilson_interval(int(self.robust.sum()), int(self.known.sum()))
-
-    @property
-    def broken(self) -> dict[str, int]:
-        """How many images each attack broke that those before it did not."""
-        return {name: int((self.broken_by == index).sum()) for index, name in enumerate(self.attacks)}
-
-    @property
-    def rows(self) -> pd.DataFrame:
-        """One row per image; `correct` and `robust` are missing where the model has no such class."""
-        import pandas as pd
-
-        known = self.known.numpy()
-        rows = pd.DataFrame({"image_id": self.ids, "label": self.labels.numpy(), "prediction": self.predictions.numpy()})
-        rows["abstained"] = self.abstained.numpy()
-        for name, values in (("correct", self.clean), ("robust", self.robust)):
-            rows[name] = pd.array(values.numpy(), dtype="boolean")
-            rows.loc[~known, name] = pd.NA
-        rows["broken_by"] = ["" if index == UNBROKEN else self.attacks[index] for index in self.broken_by.tolist()]
-        return rows
-
-    def to_json(self, **more: Any) -> dict[str, Any]:
-        """`more`, the numbers and what they depend on, as plain values: an undefined share is None."""
-        return more | {
-            "n": len(self.ids),
-            "undefined": self.undefined,
-            "abstained": int(self.abstained.sum()),
-            "clean": share_summary(int(self.clean.sum()), int(self.known.sum())),
-            "robust": share_summary(int(self.robust.sum()), int(self.known.sum())),
-            "norm": self.threat.norm,
-            "epsilon": self.threat.radius,
-            "attack": self.attack,
-            "broken": self.broken,
-            "batch_size": self.batch_size,
-            "seed": self.seed,
-            "warnings": list(self.warnings),
-            "provenance": self.provenance,
-        }
-
-    def write(self, folder: Path, **more: Any) -> tuple[Path, ...]:
-        """Write robust.csv, robust.parquet and robust.json, each complete or not at all; returns their paths."""
-        folder.mkdir(parents=True, exist_ok=True)
-        rows, paths = self.rows, tuple(folder / f"robust.{ending}" for ending in ("csv", "parquet", "json"))
-        write_csv(paths[0], rows)
-        write_atomically(paths[1], lambda path: rows.to_parquet(path, index=False))
-        write_atomically(paths[2], json.dumps(self.to_json(**more), ensure_ascii=False, indent=2, allow_nan=False) + "\n")
-        return paths
 
 
 def robust_accuracy(
@@ -159,6 +52,7 @@ def robust_accuracy(
 
     - `attack="paper"` is APGD-CE then APGD-DLR, one start each (chapter 4 of the thesis); "standard" is all of AutoAttack;
       "pgd20" and "cw20" are 20 steps of PGD on the cross-entropy and on the margin, with any number from 1 to 10,000.
+      "rays" needs predicted classes only (10,000 queries; "rays2000": fewer) and also gives `distances`, in ℓ∞.
     - Only images that are classified correctly are attacked, each attack on those that the attacks before it did not break.
       A point counts if it lies in the ball and in [0, 1] and a second evaluation gives it a label that is not accepted. A
       model that abstains under attack counts as broken.
@@ -214,7 +108,7 @@ def robust_accuracy(
             clean = correct(predictions, batch.accepted)
             if not examined and bool(clean.any()):
                 examined = True
-                for caveat in _examined(calls, batch.images[clean], predictions[clean], threat, seed, cache, name):
+                for caveat in _examined(calls, batch.images[clean], predictions[clean], threat, seed, cache, name, attacks):
                     add(caveat)
             outcome = Outcome.from_json(cache.load(name))
             # Predictions are compared too: functions that a model calls may change while its class and weights do not.
@@ -230,6 +124,7 @@ def robust_accuracy(
         name: torch.tensor([value for outcome in outcomes for value in getattr(outcome, name)])
         for name in ("labels", "predictions", "clean", "broken_by")
     }
+    distances = [torch.nan if value is None else value for outcome in outcomes for value in outcome.distances]
     if "square" in attacks:
         broken_by_square = int((columns["broken_by"] == attacks.index("square")).sum())
         if doubt := square_caveat(broken_by_square, int((columns["labels"] >= 0).sum())):
@@ -237,6 +132,7 @@ def robust_accuracy(
     return RobustAccuracy(
         ids=tuple(ids),
         **columns,
+        distances=torch.tensor(distances),
         attacks=attacks,
         threat=threat,
         attack=attack,
@@ -248,12 +144,21 @@ def robust_accuracy(
 
 
 def _examined(
-    calls: Calls, images: Tensor, predictions: Tensor, threat: Threat, seed: int, cache: AttackCache, name: str
+    calls: Calls,
+    images: Tensor,
+    predictions: Tensor,
+    threat: Threat,
+    seed: int,
+    cache: AttackCache,
+    name: str,
+    attacks: tuple[str, ...],
 ) -> tuple[Caveat, ...]:
     """What `examine` says, from the cache if it is there."""
     stored = cache.load(f"{name}-examination")
     if stored is None:
-        stored = {"caveats": [asdict(caveat) for caveat in examine(calls, images, predictions, threat, seed)]}
+        gradients = attacks != ("rays",)  # the only attack that needs none
+        found = examine(calls, images, predictions, threat, seed, gradients=gradients)
+        stored = {"caveats": [asdict(caveat) for caveat in found]}
         cache.save(f"{name}-examination", stored)
     return tuple(Caveat(**caveat) for caveat in stored["caveats"])
 
@@ -287,7 +192,3 @@ def _hashes(model: Model, images: Tensor | Batch | ImageDataset) -> dict[str, st
         "preprocessing": model_preprocessing(model),
         "data_sha256": images.fingerprint(),
     }
-
-
-def _mean(values: Tensor) -> float:
-    return int(values.sum()) / len(values) if len(values) else float("nan")

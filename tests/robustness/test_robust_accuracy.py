@@ -363,7 +363,7 @@ def test_too_large_a_batch_says_so(case: Case, monkeypatch: pytest.MonkeyPatch) 
         ({"norm": "l1"}, "`norm` must be one of l2, linf"),
         (
             {"attack": "standart"},
-            "`attack` must be one of paper, standard, pgdN, cwN, got 'standart': did you mean 'standard'",
+            "`attack` must be one of paper, standard, rays, pgdN, cwN, raysN, got 'standart': did you mean 'standard'",
         ),
         ({"batch_size": 0}, "`batch_size` must be a whole number"),
         ({"labels": None}, "`labels` must be a tensor of 10 whole class numbers"),
@@ -393,6 +393,7 @@ def result(**changes: Any) -> RobustAccuracy:
         "predictions": torch.tensor([0, 1, 1, 0]),
         "clean": torch.tensor([True, True, False, False]),
         "broken_by": torch.tensor([-1, 1, -1, -1]),
+        "distances": torch.full((4,), torch.nan),
         "attacks": ("apgd-ce", "apgd-dlr"),
         "threat": Threat("linf", 4 / 255),
         "attack": "paper",

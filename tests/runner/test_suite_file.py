@@ -87,7 +87,7 @@ def test_all_mistakes_are_listed_at_once(tmp_path: Path) -> None:
         "`layer_randomisation.models` must name models of the suite, got 'resnet50'",
         "`layer_randomisation.limit` must be at least 1",
         "of a Captum class that explains images, got 'captum:Nothing'",
-        "must be one of paper, standard, pgdN, cwN, got 'papr': did you mean 'paper'?",
+        "must be one of paper, standard, rays, pgdN, cwN, raysN, got 'papr': did you mean 'paper'?",
         "`robust.epsilon` must be a number, got '4/0'",
         "Nothing",
     ):

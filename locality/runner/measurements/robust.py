@@ -112,7 +112,11 @@ def _share_models(one: RobustSettings, other: RobustSettings) -> bool:
 def work(suite: Suite, part: Part) -> Work:
     """Of the attack."""
     name: str = part.settings.attack
-    return ATTACK_WORK[name] if name in ATTACK_WORK else Work(parse_attack(name).count or 0) + EXAMINATION_WORK
+    if name in ATTACK_WORK:
+        return ATTACK_WORK[name]
+    attack = parse_attack(name)
+    count = attack.count or 0
+    return Work(0, count) + Work(0, 4) if attack.attacks == ("rays",) else Work(count) + EXAMINATION_WORK
 
 
 ROBUST = Measurement("robust", RobustSettings, {"robust": TABLE}, parts, rows, problems, work)
