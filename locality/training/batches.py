@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -16,7 +16,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.utils.data import Dataset
 
-from locality.data.dataset import ImageDataset
+from locality.data.dataset import ImageDataset, load_dataset
+from locality.data.selection import even_order
 from locality.progress import Progress
 from locality.training.recipe import Augmentation, Recipe, new_net
 from locality.types import ModelSpec
@@ -35,6 +36,16 @@ def fitted_images(data: ImageDataset, recipe: Recipe) -> ImageDataset:
         return data
     spec = ModelSpec(recipe.name, INPUT_SIZE, max(INPUT_SIZE))
     return ImageDataset(data.source, data.indices, spec, data.region, data.left_out, data.faults)
+
+
+def eval_images(name: str, spec: ModelSpec | None, limit: int) -> ImageDataset:
+    """The `eval` split, fitted to a model where its images are not of the model's size already."""
+    data = load_dataset(name, split="eval", max_box_share=None, limit=limit)
+    images = data.manifest.images
+    sizes = set(zip(images["height"].tolist(), images["width"].tolist(), strict=True))
+    if spec is None or sizes == {spec.input_size}:
+        return data
+    return ImageDataset(data.source, data.indices, replace(spec, classes=()), data.region, data.left_out, data.faults)
 
 
 def _takes(recipe: Recipe, size: tuple[int, int], classes: int) -> bool:
@@ -94,6 +105,13 @@ class TrainingImages(Dataset[TrainingImage]):
         """Batches of all images, in order and without augmentation; a last batch that is not full is left out."""
         for first in range(0, len(self) - batch_size + 1, batch_size):
             yield torch.stack([self._sample(index)[0] for index in range(first, first + batch_size)])
+
+    def balanced(self, count: int) -> tuple[Tensor, Tensor]:
+        """At most `count` images, balanced over the classes and without augmentation, and their labels."""
+        images = self.data.manifest.images
+        order = even_order(images["label"].to_numpy(), images["id"].tolist(), seed=0)
+        samples = [self._sample(int(index)) for index in sorted(order[:count])]
+        return torch.stack([image for image, _ in samples]), torch.tensor([label for _, label in samples])
 
     def _sample(self, index: int) -> tuple[Tensor, int]:
         if self.kept is None:

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor
 
-from locality.data.dataset import ImageDataset, load_dataset
+from locality.data.dataset import ImageDataset
 from locality.files import file_hash, write_atomically
 from locality.progress import Progress, no_progress
 from locality.robustness.pgd import pgd
-from locality.training.loop import Trained, new_model
+from locality.training.batches import eval_images
+from locality.training.loop import Trained
+from locality.training.new_model import new_model
 from locality.training.recipe import Recipe
-from locality.types import ModelSpec, Threat
+from locality.types import Threat
 from locality.zoo.model_card import ModelCard, TrainingRun, WeightFile, accuracy_name, card_path, write_card
 from locality.zoo.pixel_model import PixelModel
 
 PGD_STEPS = 10
 BATCH = 100
+MOST_IMAGES = 2_000
 # Variants of a data set that are measured besides its own `eval` split: without the planted cue, and with another class's.
 VARIANTS = {"shapes": ("shapes:none", "shapes:swapped")}
 
@@ -80,27 +82,16 @@ def accuracies(model: PixelModel, recipe: Recipe, progress: Progress = no_progre
 
     PGD is run at the threat that the model was trained against, if any, and at ℓ∞ with the recipe's `evaluate_epsilon`.
     """
-    name = recipe.data.name
-    data = _eval_images(name, model)
+    name, spec = recipe.data.name, getattr(model, "spec", None)
+    data = eval_images(name, spec, MOST_IMAGES)
     threats = [recipe.threat, Threat("linf", recipe.evaluate_epsilon)]
     attacks = {accuracy_name(threat, f"pgd{PGD_STEPS}"): threat for threat in threats if threat is not None}
     counts = _correct(model, data, attacks, progress)
     shares = {measurement: round(count / len(data), 4) for measurement, count in counts.items()}
     for variant in VARIANTS.get(name.split(":")[0], ()):
-        other = _eval_images(variant, model)
+        other = eval_images(variant, spec, MOST_IMAGES)
         shares[variant.split(":")[1]] = round(_correct(model, other, {}, progress)["clean"] / len(other), 4)
     return shares
-
-
-def _eval_images(name: str, model: nn.Module) -> ImageDataset:
-    """The `eval` split, fitted to the model where its images are not of the model's size already."""
-    data = load_dataset(name, split="eval", max_box_share=None, limit=2_000)
-    spec = getattr(model, "spec", None)
-    images = data.manifest.images
-    sizes = set(zip(images["height"].tolist(), images["width"].tolist(), strict=True))
-    if not isinstance(spec, ModelSpec) or sizes == {spec.input_size}:
-        return data
-    return ImageDataset(data.source, data.indices, replace(spec, classes=()), data.region, data.left_out, data.faults)
 
 
 def _correct(model: PixelModel, data: ImageDataset, attacks: dict[str, Threat], progress: Progress) -> dict[str, int]:

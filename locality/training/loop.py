@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,13 +25,15 @@ from locality.files import locked
 from locality.progress import Progress, no_progress
 from locality.training.averaging import Average
 from locality.training.batches import BatchKeys, TrainingImages, collate, fitted_images
+from locality.training.interrupts import ignore_interrupts, interrupts_noted
+from locality.training.monitor import Monitor, open_monitor
 from locality.training.network import FeatureModel, Network
-from locality.training.recipe import Recipe, RecipeError, check_recipe, check_shift, new_net, recipe_from
+from locality.training.new_model import load_start, new_model
+from locality.training.recipe import Recipe, RecipeError, check_recipe, check_shift, recipe_from
+from locality.training.reports import Listener, Report
 from locality.training.run_state import Log, RunState, State, check_state, read_state, write_state
 from locality.training.schedules import Moment
-from locality.training.step import Terms, TrainingStep
-from locality.types import ModelSpec
-from locality.zoo.load import load_model
+from locality.training.step import NotFiniteError, Terms, TrainingStep
 from locality.zoo.pixel_model import PixelModel
 
 SECONDS_BETWEEN_STATES = 60.0
@@ -45,35 +48,7 @@ class Trained:
     data: ImageDataset
     minutes: float
     is_main: bool  # of several processes, the one that writes files
-
-
-def new_model(recipe: Recipe, data: ImageDataset) -> PixelModel:
-    """The recipe's network with random weights, the same in every process."""
-    height, width = (int(side) for side in data[0].image.shape[-2:])
-    spec = ModelSpec(
-        recipe.name, (height, width), max(height, width), "bilinear", recipe.mean, recipe.std, data.source.classes
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(recipe.seed)
-        return PixelModel(new_net(recipe, len(spec.classes)), spec)
-
-
-def load_start(model: PixelModel, recipe: Recipe) -> None:
-    """Give the model the weights of the recipe's `start`, if it names one; that must be a model of the same kind."""
-    if recipe.start is None:
-        return
-    start = load_model(recipe.start)
-    if (start.spec.mean, start.spec.std) != (model.spec.mean, model.spec.std):
-        raise ValueError(
-            f"`start`: {recipe.start} has mean {start.spec.mean} and std {start.spec.std}: give the recipe the same"
-        )
-    try:
-        model.net.load_state_dict(start.net.state_dict())
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())[:200]
-        raise ValueError(
-            f"`start`: {recipe.start} is not a {recipe.net.name} for {len(model.spec.classes)} classes: {reason}"
-        ) from None
+    was_finished: bool = False  # before this call
 
 
 def train(
@@ -82,10 +57,12 @@ def train(
     progress: Progress = no_progress,
     device: str | None = None,
     workers: int = 0,
+    listeners: Sequence[Listener] = (),
 ) -> Trained:
     """Run `recipe`; the state and the log go to the folder `out`, and an interrupted run found there is resumed.
 
-    `device` is "cpu", or None for the one that torch chooses.
+    `device` is "cpu", or None for the one that torch chooses. `listeners` are called with every line of the log, in the main
+    process. Ctrl-C raises KeyboardInterrupt after the step under way, and after the state was saved.
     """
     check_recipe(recipe)
     if device not in (None, "cpu"):
@@ -93,11 +70,17 @@ def train(
             "device", "cpu, or omitted for torch's choice", device, "choose among GPUs with CUDA_VISIBLE_DEVICES"
         )
     with torch.random.fork_rng(), contextlib.ExitStack() as locks:
-        return _trained(recipe, out, progress, device, workers, locks)
+        return _trained(recipe, out, progress, device, workers, listeners, locks)
 
 
 def _trained(
-    recipe: Recipe, out: Path, progress: Progress, device: str | None, workers: int, locks: contextlib.ExitStack
+    recipe: Recipe,
+    out: Path,
+    progress: Progress,
+    device: str | None,
+    workers: int,
+    listeners: Sequence[Listener],
+    locks: contextlib.ExitStack,
 ) -> Trained:
     accelerator = _accelerator(recipe, device)
     resumed = out.is_dir()  # a new folder is created, and locked, when nothing can be wrong with the recipe any more
@@ -121,6 +104,7 @@ def _trained(
         load_start(model, recipe)
     else:
         model.net.load_state_dict(state.weights)
+    monitor = open_monitor(recipe, model, images)
     out.mkdir(parents=True, exist_ok=True)
     if not resumed and accelerator.is_main_process:
         locks.enter_context(locked(out))
@@ -129,7 +113,7 @@ def _trained(
     memory: dict[str, State] = {} if state is None else state.memory
     if state is not None:
         optimizer.load_state_dict(state.optimizer)
-        _restore_buffers(model.net, memory["buffers"])
+        _restore(model.net, memory["buffers"])
     step = TrainingStep(
         recipe,
         accelerator,
@@ -139,7 +123,7 @@ def _trained(
         recipe.step_size(memory.get("step_size")),
     )
     done = 0 if state is None else state.step
-    seconds_before = 0.0 if state is None else state.seconds
+    run = _Run(out, step, monitor, fingerprint, 0.0 if state is None else state.seconds, time.monotonic())
     keys = BatchKeys(
         len(images),
         recipe.batch_size,
@@ -149,42 +133,102 @@ def _trained(
         accelerator.process_index,
         accelerator.num_processes,
     )
-    total = done + len(keys)
-    log = Log(out / "log.jsonl")
-    if accelerator.is_main_process:
-        log.rewind(done)
-    loader = DataLoader(images, batch_sampler=keys, collate_fn=collate, num_workers=workers)
-    began = saved = time.monotonic()
-    for number, (batch, labels, seeds) in enumerate(loader, start=done):
-        moment = Moment.of(number, total, recipe.epochs)
-        terms = step(moment, batch, labels, seeds)
-        if (number + 1) % STEPS_BETWEEN_LINES == 0 or number + 1 == total:
-            line = _line(moment, terms, accelerator)
-            step.step_size.observe(line)
-            if accelerator.is_main_process:
-                log.write(line)
-        progress(number + 1, total)
-        now = time.monotonic()
-        if accelerator.is_main_process and (now - saved > SECONDS_BETWEEN_STATES or number + 1 == total):
-            entry = RunState(
-                step=number + 1,
-                weights=model.net.state_dict(),
-                optimizer=optimizer.state_dict(),
-                memory={
-                    "average": step.average.state,
-                    "step_size": step.step_size.state,
-                    "buffers": _buffers(model.net),
-                },
-                seconds=seconds_before + now - began,
-                recipe=recipe.as_table(),
-                data=fingerprint,
-            )
-            write_state(entry, out / "state.pt")
-            saved = now
+    loader = DataLoader(
+        images, batch_sampler=keys, collate_fn=collate, num_workers=workers, worker_init_fn=ignore_interrupts
+    )
+    run.make_steps(loader, done, done + len(keys), progress, listeners if accelerator.is_main_process else ())
     accelerator.wait_for_everyone()
     finished = _finished(recipe, step.average, images, accelerator.device)
-    minutes = (seconds_before + time.monotonic() - began) / 60
-    return Trained(finished, data, minutes, bool(accelerator.is_main_process))
+    return Trained(finished, data, run.seconds / 60, bool(accelerator.is_main_process), not len(keys))
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """A run in one sitting."""
+
+    out: Path
+    step: TrainingStep
+    monitor: Monitor | None
+    data: str  # the fingerprint of the training data
+    seconds_before: float  # of earlier sittings
+    began: float
+
+    @property
+    def net(self) -> nn.Module:
+        return self.step.network.model.net
+
+    @property
+    def seconds(self) -> float:
+        """Spent so far, over all sittings."""
+        return self.seconds_before + time.monotonic() - self.began
+
+    def make_steps(
+        self, loader: Iterable[Any], done: int, total: int, progress: Progress, listeners: Sequence[Listener]
+    ) -> None:
+        """Make the steps after `done`; what goes wrong, or is interrupted, leaves the state of the last step made."""
+        is_main = self.step.accelerator.is_main_process
+        if is_main:
+            Log(self.out / "log.jsonl").rewind(done)
+            if self.monitor is not None:
+                Log(self.out / "monitor.jsonl").rewind(done)
+        saved = time.monotonic()
+        with interrupts_noted() as interrupted:
+            for number, batch in enumerate(loader, start=done):
+                moment = Moment.of(number, total, self.step.recipe.epochs)
+                terms = self._one_step(moment, *batch)
+                if (number + 1) % STEPS_BETWEEN_LINES == 0 or moment.ends_epoch:
+                    self._report(moment, terms, listeners)
+                progress(number + 1, total)
+                now = time.monotonic()
+                if is_main and (now - saved > SECONDS_BETWEEN_STATES or number + 1 == total or interrupted()):
+                    self._save(number + 1)
+                    saved = now
+                if is_main and interrupted():  # the others wait for this process, and end with it
+                    raise KeyboardInterrupt
+
+    def _one_step(self, moment: Moment, images: Tensor, labels: Tensor, seeds: Sequence[int]) -> Terms:
+        buffers = {name: buffer.clone() for name, buffer in self.net.named_buffers()}
+        try:
+            return self.step(moment, images, labels, seeds)
+        except NotFiniteError:
+            # No weight has moved yet, but BatchNorm's statistics have.
+            _restore(self.net, buffers)
+            if self.step.accelerator.is_main_process:
+                self._save(moment.step)
+            raise
+
+    def _report(self, moment: Moment, terms: Terms, listeners: Sequence[Listener]) -> None:
+        line = _line(moment, terms, self.step.accelerator)
+        began = time.monotonic()
+        measured = None if self.monitor is None else self.monitor(moment, line, self.step)
+        now = time.monotonic()
+        self.step.step_size.observe(line | (measured or {}))
+        if self.step.accelerator.is_main_process:
+            Log(self.out / "log.jsonl").write(line)
+            if measured is not None:
+                Log(self.out / "monitor.jsonl").write(measured)
+        for listener in listeners:
+            listener(Report(moment, line, measured, now - self.began, now - began))
+
+    def _save(self, done: int) -> None:
+        """Write the state, unless a weight is not finite: the next step fails, and the last good state is kept."""
+        weights = self.net.state_dict()
+        if not all(value.isfinite().all() for value in weights.values()):
+            return
+        entry = RunState(
+            step=done,
+            weights=weights,
+            optimizer=self.step.optimizer.state_dict(),
+            memory={
+                "average": self.step.average.state,
+                "step_size": self.step.step_size.state,
+                "buffers": _buffers(self.net),
+            },
+            seconds=self.seconds,
+            recipe=self.step.recipe.as_table(),
+            data=self.data,
+        )
+        write_state(entry, self.out / "state.pt")
 
 
 def _state_in(path: Path, recipe: Recipe, data: str) -> RunState | None:
@@ -207,11 +251,7 @@ def _line(moment: Moment, terms: Terms, accelerator: Any) -> dict[str, float]:
     means = dict(zip(measured, accelerator.reduce(stacked, reduction="mean").tolist(), strict=True))
     others = {name: value for name, value in terms.items() if not isinstance(value, Tensor)}
     values = others | means
-    line = {"step": moment.step + 1, "epoch": moment.epoch + 1} | {name: values[name] for name in terms}
-    for name, value in line.items():
-        if not -float("inf") < value < float("inf"):
-            raise ValueError(f"`{name}` is {value} at step {moment.step + 1}: lower `learning_rate` or set `clip_norm`")
-    return line
+    return {"step": moment.step + 1, "epoch": moment.epoch + 1} | {name: values[name] for name in terms}
 
 
 def _buffers(net: nn.Module) -> State:
@@ -220,9 +260,11 @@ def _buffers(net: nn.Module) -> State:
     return {name: buffer for name, buffer in net.named_buffers() if name not in stored}
 
 
-def _restore_buffers(net: nn.Module, state: State) -> None:
-    for name, buffer in _buffers(net).items():
-        buffer.copy_(state[name])
+@torch.no_grad()
+def _restore(net: nn.Module, buffers: Mapping[str, Tensor]) -> None:
+    own = dict(net.named_buffers())
+    for name, value in buffers.items():
+        own[name].copy_(value)
 
 
 def _finished(recipe: Recipe, average: Average, images: TrainingImages, device: torch.device) -> PixelModel:

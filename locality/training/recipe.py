@@ -16,6 +16,7 @@ from locality.toml_settings import read_toml, settings_from
 from locality.training.averaging import AVERAGES, AverageSettings, NoAverage
 from locality.training.losses import LOSSES
 from locality.training.losses.standard import Standard
+from locality.training.monitor_settings import MonitorSettings
 from locality.training.optimizer import Optimizer
 from locality.training.regularisers import REGULARISERS
 from locality.training.settings import (
@@ -117,6 +118,7 @@ class Recipe:
     step_size: StepSizeSettings = field(default=OneCycle(), metadata=chosen_from(STEP_SIZES))
     average: AverageSettings = field(default=NoAverage(), metadata=chosen_from(AVERAGES))
     evaluate_epsilon: float = 4 / 255  # of the ℓ∞ attack whose accuracy every card reports
+    monitor: MonitorSettings | None = None  # what is measured at the ends of epochs, besides the log
 
     @property
     def loss_name(self) -> str:

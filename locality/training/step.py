@@ -8,6 +8,7 @@ the tables LOSSES, REGULARISERS and WEIGHT_SHIFTS. Averages and step sizes have 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
@@ -31,6 +32,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Terms = dict[str, Tensor | float]  # named numbers of a step, for the log
 NEAR = 1e-3  # radius of the ball around an image that a start "near" it is drawn from
+
+
+class NotFiniteError(ValueError):
+    """A term of a step is nan or infinite; the step has not been made."""
+
+    def __init__(self, term: str, value: float, step: int) -> None:
+        self.term, self.value, self.step = term, value, step
+        super().__init__(f"`{term}` is {value} at step {step}: lower `learning_rate` or set `clip_norm`")
+
+    def __reduce__(self) -> tuple[type[NotFiniteError], tuple[str, float, int]]:
+        return type(self), (self.term, self.value, self.step)
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,22 +183,25 @@ class TrainingStep:
             self._seed(moment)  # the same dropout as in the evaluations that the shift is based on
         value = recipe.loss(batch)
         total, penalties = self._with_penalties(batch, value)
-        self.optimizer.zero_grad()
-        self.accelerator.backward(total)
-        if recipe.optimizer.clip_norm is not None:
-            self.accelerator.clip_grad_norm_(self.network.model.parameters(), recipe.optimizer.clip_norm)
         learning_rate = recipe.optimizer.learning_rate * self.step_size.size(moment)
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate
-        self.optimizer.step()
-        self.average.update(moment, self.network.model.net.state_dict())
-        return merged(
+        terms = merged(
             {"loss": total.detach()},
             value.terms,
             penalties,
             accuracies(value, batch.labels),
             {"learning_rate": learning_rate},
         )
+        self.optimizer.zero_grad()
+        self.accelerator.backward(total)
+        # The scaler of fp16 skips steps whose gradients are not finite.
+        check_finite(moment, terms, self.network.weights if self.accelerator.scaler is None else {})
+        if recipe.optimizer.clip_norm is not None:
+            self.accelerator.clip_grad_norm_(self.network.model.parameters(), recipe.optimizer.clip_norm)
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        self.optimizer.step()
+        self.average.update(moment, self.network.model.net.state_dict())
+        return terms
 
     def _seed(self, moment: Moment) -> None:
         """Make what dropout draws from torch's global stream a function of the step and the process."""
@@ -200,6 +215,18 @@ class TrainingStep:
             total = total + weight * penalty
             terms |= {name: penalty, f"{name}_weight": weight}
         return total, terms
+
+
+def check_finite(moment: Moment, terms: Terms, weights: Weights) -> None:
+    """Raise a NotFiniteError if a term, or the gradient of a weight, is nan or infinite; one synchronisation on a GPU."""
+    named = {name: value for name, value in terms.items() if isinstance(value, Tensor)}
+    gradients = [weight.grad.sum() for weight in weights.values() if weight.grad is not None]
+    if torch.stack([value.float() for value in (*named.values(), *gradients)]).isfinite().all():
+        return
+    # The sum is finite only if its parts are, so it is named last.
+    parts = {name: float(named[name]) for name in sorted(named, key=lambda name: name == "loss")}
+    bad = {name: value for name, value in parts.items() if not math.isfinite(value)}
+    raise NotFiniteError(*next(iter(bad.items()), ("gradient", math.nan)), moment.step + 1)
 
 
 def accuracies(value: LossValue, labels: Tensor) -> Terms:

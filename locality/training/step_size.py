@@ -9,16 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from locality.errors import Problem
 from locality.training.run_state import State
 from locality.training.schedules import Moment, Schedule, passed, rising_shares
-from locality.training.settings import at_least_0, from_0_to_1
+from locality.training.settings import at_least_0, chosen_from, from_0_to_1, positive
+
+if TYPE_CHECKING:
+    from locality.training.recipe import Recipe
 
 RISING = 0.3  # share of a one-cycle run in which steps grow
 FIRST = 1 / 25  # size of the first step, in units of the largest
 LAST = 1 / 250_000
+MEASUREMENTS = 3  # of WCI that are averaged
 
 
 class StepSize(Protocol):
@@ -33,8 +37,11 @@ class StepSize(Protocol):
         """The size of this step."""
         ...
 
-    def observe(self, measured: Mapping[str, float]) -> None:
-        """Take in a line of the log, right after the step that it is about; the same in every process."""
+    def observe(self, measured: Mapping[str, Any]) -> None:
+        """Take in a line of the log, right after the step that it is about; the same in every process.
+
+        At the ends of epochs that the monitor measures, the line has the monitor's numbers, too.
+        """
         ...
 
 
@@ -54,7 +61,7 @@ class Planned:
     def size(self, moment: Moment) -> float:
         return self.plan(moment)
 
-    def observe(self, measured: Mapping[str, float]) -> None:
+    def observe(self, measured: Mapping[str, Any]) -> None:
         """Planned sizes do not depend on what is measured."""
 
 
@@ -133,9 +140,98 @@ def cosine(begin: float, end: float, share: float) -> float:
     return end + (begin - end) * (1 + math.cos(math.pi * share)) / 2
 
 
-STEP_SIZES: dict[str, type[StepSizeSettings]] = {
+PLANS: dict[str, type[StepSizeSettings]] = {
     "constant": Constant,
     "one_cycle": OneCycle,
     "cosine": Cosine,
     "piecewise": Piecewise,
 }
+
+
+@dataclass(frozen=True)
+class CurvatureControl:
+    """Smaller steps where the loss is sharp: plan · min(1, (threshold / WCI)^power), from `start` on.
+
+    WCI is the mean of the last three measurements of the monitor. This is a reading of Algorithm 1 of the WCI paper, whose
+    text leaves the rule open. Compare with `equal_mean`: smaller steps alone also limit robust overfitting.
+    """
+
+    plan: StepSizeSettings = field(default=Piecewise((0.5,)), metadata=chosen_from(PLANS))
+    start: float = 0.5  # share of the run, that of the plan's first drop
+    threshold: float | None = None  # of WCI; None: `multiple` of the first measurement from `start` on
+    multiple: float = 1.0
+    power: float = 1.0  # 2: inverse to the trace
+    floor: float = 1e-3  # least factor of the plan
+    monotone: bool = False  # whether the factor never rises again
+
+    def __call__(self, state: State | None) -> StepSize:
+        return _Controlled(self, self.plan(None), **(state or {"threshold": self.threshold, "recent": [], "factor": 1.0}))
+
+    def problems(self) -> list[Problem]:
+        problems = from_0_to_1("start", self.start) + from_0_to_1("floor", self.floor)
+        numbers = {"threshold": self.threshold, "multiple": self.multiple, "power": self.power}
+        return problems + [problem for name, one in numbers.items() if one is not None for problem in positive(name, one)]
+
+    def problems_with(self, recipe: Recipe) -> list[Problem]:
+        return [Problem("", "needs a table [monitor], which measures WCI: add one")] if recipe.monitor is None else []
+
+
+@dataclass
+class _Controlled:
+    settings: CurvatureControl
+    plan: StepSize
+    threshold: float | None
+    recent: list[float]  # the last measurements since `start`
+    factor: float
+
+    @property
+    def state(self) -> State:
+        return {"threshold": self.threshold, "recent": list(self.recent), "factor": self.factor}
+
+    def size(self, moment: Moment) -> float:
+        return self.plan.size(moment) * self.factor
+
+    def observe(self, measured: Mapping[str, Any]) -> None:
+        if measured.get("wci") is None or measured["share"] < self.settings.start:
+            return
+        self.recent = [*self.recent, measured["wci"]][-MEASUREMENTS:]
+        if self.threshold is None:
+            self.threshold = self.settings.multiple * measured["wci"]
+        mean = sum(self.recent) / len(self.recent)
+        factor = min(1.0, (self.threshold / mean) ** self.settings.power) if mean > 0 else 1.0
+        factor = max(self.settings.floor, factor)
+        self.factor = min(self.factor, factor) if self.settings.monotone else factor
+
+
+@dataclass(frozen=True)
+class EqualMean:
+    """The plan until `start`, then half a cosine whose mean is `mean`: the control of `wci`, with its mean and without WCI.
+
+    The cosine begins at the plan's size at `start`, or at twice the mean if that is less.
+
+    >>> sizes = [EqualMean(0.02).size(Moment.of(step, 8, 1)) for step in range(8)]
+    >>> sizes[:4], [round(size, 4) for size in sizes[4:]], round(sum(sizes[4:]) / 4, 12)
+    ([1.0, 1.0, 1.0, 1.0], [0.0385, 0.0277, 0.0123, 0.0015], 0.02)
+    """
+
+    mean: float  # of the sizes from `start` on, in units of the learning rate
+    plan: StepSizeSettings = field(default=Piecewise((0.5,)), metadata=chosen_from(PLANS))
+    start: float = 0.5  # share of the run
+
+    def __call__(self, state: State | None) -> StepSize:
+        return Planned(self.size)
+
+    def size(self, moment: Moment) -> float:
+        plan = self.plan(None)
+        first = math.ceil(self.start * moment.steps)
+        if moment.step < first:
+            return plan.size(moment)
+        begin = min(plan.size(Moment.of(first, moment.steps, moment.epochs)), 2 * self.mean)
+        # In the middles of the steps the cosine is antisymmetric, so its mean is exact.
+        return cosine(begin, 2 * self.mean - begin, (moment.step - first + 0.5) / (moment.steps - first))
+
+    def problems(self) -> list[Problem]:
+        return positive("mean", self.mean) + from_0_to_1("start", self.start)
+
+
+STEP_SIZES: dict[str, type[StepSizeSettings]] = PLANS | {"wci": CurvatureControl, "equal_mean": EqualMean}

@@ -65,9 +65,10 @@ def test_a_recipe_end_to_end(command: list[str], tmp_path: Path) -> None:
         assert f"{name}: {share:.1%}" in result.output
     assert "small.safetensors" in "".join(result.output.split())
     assert "minutes" in result.output
-    # The log has a line for the end of the run.
-    (line,) = [json.loads(text) for text in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert (line["step"], line["epoch"]) == (4, 2)
+    # The log has a line for the end of each epoch.
+    lines = [json.loads(text) for text in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [(line["step"], line["epoch"]) for line in lines] == [(2, 1), (4, 2)]
+    line = lines[-1]
     assert {"loss", "cross_entropy", "logit_squeezing", "attacked_accuracy"} <= set(line)
 
 

@@ -9,8 +9,9 @@ from safetensors.torch import load_file
 from locality.data.dataset import load_dataset
 from locality.training.export import accuracies, write_model, write_weights
 from locality.training.inner_attack import InnerAttack
-from locality.training.loop import Trained, new_model
+from locality.training.loop import Trained
 from locality.training.losses.adversarial import Adversarial
+from locality.training.new_model import new_model
 from locality.training.recipe import Net, Recipe, TrainingData, recipe_from
 from locality.types import Threat
 from locality.zoo.load import load_model

@@ -7,15 +7,16 @@ import signal
 import socket
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 from torch.optim.swa_utils import update_bn
-from toy_training import weights_of
+from toy_training import same_state, weights_of
 
 from locality.data.sources import shapes
 from locality.files import locked
@@ -25,12 +26,16 @@ from locality.training.averaging import AVERAGES, AverageSettings, Ema, NoAverag
 from locality.training.batches import TrainingImages
 from locality.training.inner_attack import InnerAttack
 from locality.training.loop import train
+from locality.training.losses import LOSSES
 from locality.training.losses.adversarial import Adversarial
 from locality.training.losses.standard import Standard
+from locality.training.new_model import new_model
 from locality.training.optimizer import Optimizer
 from locality.training.recipe import Augmentation, Net, Recipe, TrainingData, read_recipe
+from locality.training.reports import Report
 from locality.training.run_state import RunState
-from locality.training.step_size import STEP_SIZES, Cosine, Piecewise, StepSizeSettings
+from locality.training.step import LossValue, NotFiniteError, TrainingBatch
+from locality.training.step_size import PLANS, Cosine, Piecewise, StepSizeSettings
 from locality.zoo.catalog import CHECKPOINTS
 from locality.zoo.load import load_model
 from locality.zoo.nets.forward_pass import ForwardPass
@@ -120,7 +125,7 @@ def interrupted_after(steps: int) -> Progress:
     ("average", "step_size"),
     [
         *((average(), Cosine(warm_up_steps=2)) for average in AVERAGES.values()),
-        *((Swa(start=0.0), step_size()) for step_size in STEP_SIZES.values()),
+        *((Swa(start=0.0), step_size()) for step_size in PLANS.values()),
         (Ema(0.5), Piecewise((0.5,))),
     ],
     ids=repr,
@@ -156,7 +161,7 @@ def test_swa_is_the_mean_of_the_epochs_with_statistics_of_its_own(tmp_path: Path
     recipe = replace(SMALL, epochs=3, average=Swa(start=0.5))
     trained = train(recipe, tmp_path, device="cpu")
     ends = [states[step].weights for step in (5, 8)]
-    expected = loop.new_model(recipe, trained.data)
+    expected = new_model(recipe, trained.data)
     mean = {name: (value.double() + ends[1][name].double()) / 2 for name, value in ends[0].items()}
     expected.net.load_state_dict(mean)
     images = TrainingImages(trained.data, Augmentation(), 0)
@@ -350,8 +355,92 @@ def test_mistakes_are_reported_before_the_run(tmp_path: Path) -> None:
 
 def test_a_loss_that_diverges_is_an_error(tmp_path: Path) -> None:
     wild = replace(SMALL, loss=Standard(), optimizer=Optimizer("sgd", learning_rate=1e30))
-    with pytest.raises(ValueError, match=r"`loss` is .* at step \d: lower `learning_rate`"):
+    with pytest.raises(ValueError, match=r"`cross_entropy` is .* at step \d: lower `learning_rate`"):
         train(wild, tmp_path, device="cpu")
+
+
+@dataclass(frozen=True)
+class FailingLoss:
+    """Cross-entropy until the step `fails_at`, then with a term, or only with a gradient, that is not a number."""
+
+    fails_at: int
+    only_gradient: bool = False
+
+    def __call__(self, batch: TrainingBatch) -> LossValue:
+        clean = batch.forward(batch.images)
+        fit = cross_entropy(clean.logits, batch.labels)
+        odd = torch.zeros(())
+        if batch.moment.step + 1 == self.fails_at:
+            # √0 has no derivative; times 0, only its gradient is not a number.
+            odd = ((clean.logits[0, 0] * 0).sqrt() * 0) if self.only_gradient else clean.logits.sum() * torch.nan
+        return LossValue(fit + odd, {"fit": fit, "odd": odd}, clean=clean)
+
+
+@pytest.mark.parametrize(("only_gradient", "term"), [(False, "odd"), (True, "gradient")])
+def test_nan_keeps_the_state_of_the_last_good_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, only_gradient: bool, term: str
+) -> None:
+    """It stops between two lines of the log, and leaves what a run that was interrupted one step earlier leaves."""
+    monkeypatch.setattr(loop, "STEPS_BETWEEN_LINES", 10)
+    monkeypatch.setitem(LOSSES, "failing", FailingLoss)
+    recipe = replace(SMALL, data=TrainingData("shapes", limit=80), loss=FailingLoss(4, only_gradient), epochs=1)
+    with pytest.raises(NotFiniteError, match=f"`{term}` is nan at step 4: lower `learning_rate`") as caught:
+        train(recipe, tmp_path / "nan", device="cpu")
+    assert (caught.value.term, caught.value.step) == (term, 4)
+    good = replace(recipe, loss=FailingLoss(99, only_gradient))
+
+    def stop(done: int, total: int | None) -> None:
+        if done == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(good, tmp_path / "good", stop, device="cpu")
+    state, expected = (torch.load(tmp_path / name / "state.pt", weights_only=True) for name in ("nan", "good"))
+    for one in (state, expected):
+        del one["seconds"], one["recipe"]
+    assert state["step"] == 3
+    assert same_state(state, expected)  # BatchNorm's statistics included
+    assert all(value.isfinite().all() for value in state["weights"].values())
+
+
+def test_a_state_with_infinite_weights_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "SECONDS_BETWEEN_STATES", -1.0)
+    wild = replace(SMALL, loss=Standard(), optimizer=Optimizer("sgd", learning_rate=1e38))
+    with pytest.raises(NotFiniteError) as caught:
+        train(wild, tmp_path, device="cpu")
+    state = torch.load(tmp_path / "state.pt", weights_only=True) if (tmp_path / "state.pt").exists() else None
+    assert caught.value.step > 1
+    assert state is None or all(value.isfinite().all() for value in state["weights"].values())
+
+
+def test_ctrl_c_saves_the_step_under_way(tmp_path: Path) -> None:
+    """SIGINT comes in the middle of step 4; the state of step 4 is saved, and the resumed run ends as if undisturbed."""
+
+    def stop(report: Report) -> None:
+        if report.logged["step"] == 4:
+            signal.raise_signal(signal.SIGINT)
+
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        train(SMALL, tmp_path / "stopped", device="cpu", listeners=[stop])
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert torch.load(tmp_path / "stopped/state.pt", weights_only=True)["step"] == 4
+    done: list[int] = []
+    resumed = train(SMALL, tmp_path / "stopped", lambda step, total: done.append(step), device="cpu")
+    assert done == [5, 6]
+    whole = train(SMALL, tmp_path / "whole", device="cpu")
+    assert torch.equal(weights_of(resumed.model), weights_of(whole.model))
+    assert log_of(tmp_path / "stopped") == log_of(tmp_path / "whole")
+    assert (resumed.was_finished, train(SMALL, tmp_path / "whole", device="cpu").was_finished) == (False, True)
+
+    def impatient(report: Report) -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        pytest.fail("the second one interrupts at once")
+
+    with pytest.raises(KeyboardInterrupt):
+        train(SMALL, tmp_path / "impatient", device="cpu", listeners=[impatient])
+    assert not (tmp_path / "impatient/state.pt").exists()
 
 
 if __name__ == "__main__":  # one of several processes

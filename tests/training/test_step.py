@@ -18,11 +18,12 @@ from locality.perturbation import random_in_ball
 from locality.training import loop, step
 from locality.training.batches import TrainingImages
 from locality.training.inner_attack import InnerAttack, Objective, perturbed
-from locality.training.loop import new_model, train
+from locality.training.loop import train
 from locality.training.losses import LOSSES
 from locality.training.losses.adversarial import Adversarial, FastAdversarial, OneStepAttack
 from locality.training.losses.trades import Trades
 from locality.training.network import Weights
+from locality.training.new_model import new_model
 from locality.training.optimizer import Optimizer
 from locality.training.recipe import Augmentation, Net, Recipe, TrainingData
 from locality.training.regularisers.logit_squeezing import LogitSqueezing

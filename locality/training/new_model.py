@@ -1,0 +1,40 @@
+"""The model that a run starts with: a network with random weights, or with those of another model."""
+
+from __future__ import annotations
+
+import torch
+
+from locality.data.dataset import ImageDataset
+from locality.training.recipe import Recipe, new_net
+from locality.types import ModelSpec
+from locality.zoo.load import load_model
+from locality.zoo.pixel_model import PixelModel
+
+
+def new_model(recipe: Recipe, data: ImageDataset) -> PixelModel:
+    """The recipe's network with random weights, the same in every process."""
+    height, width = (int(side) for side in data[0].image.shape[-2:])
+    spec = ModelSpec(
+        recipe.name, (height, width), max(height, width), "bilinear", recipe.mean, recipe.std, data.source.classes
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.seed)
+        return PixelModel(new_net(recipe, len(spec.classes)), spec)
+
+
+def load_start(model: PixelModel, recipe: Recipe) -> None:
+    """Give the model the weights of the recipe's `start`, if it names one; that must be a model of the same kind."""
+    if recipe.start is None:
+        return
+    start = load_model(recipe.start)
+    if (start.spec.mean, start.spec.std) != (model.spec.mean, model.spec.std):
+        raise ValueError(
+            f"`start`: {recipe.start} has mean {start.spec.mean} and std {start.spec.std}: give the recipe the same"
+        )
+    try:
+        model.net.load_state_dict(start.net.state_dict())
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(
+            f"`start`: {recipe.start} is not a {recipe.net.name} for {len(model.spec.classes)} classes: {reason}"
+        ) from None

@@ -1,0 +1,74 @@
+"""What a run reports while it goes on, and the line that a person reads at the end of each epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from locality.progress import duration_text
+from locality.training.schedules import Moment
+
+Line = Mapping[str, Any]  # of log.jsonl or monitor.jsonl
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """A line of the log and, at the end of an epoch that the monitor measures, its line."""
+
+    moment: Moment
+    logged: Line
+    measured: Line | None
+    seconds: float  # since this sitting began
+    monitor_seconds: float = 0.0  # of them, for `measured`
+
+
+Listener = Callable[[Report], None]  # called in the main process only
+
+
+@dataclass
+class EpochLines:
+    """Listens to a run and says one line per epoch: means over its lines of the log, and what the monitor measured."""
+
+    say: Callable[[str], None]
+    began: float = 0.0  # seconds, of the epoch
+    lines: list[Line] = field(default_factory=list)
+
+    def __call__(self, report: Report) -> None:
+        self.lines.append(report.logged)
+        if report.moment.ends_epoch:
+            self.say(epoch_text(report, self.lines, report.seconds - self.began))
+            self.began, self.lines = report.seconds, []
+
+
+def epoch_text(report: Report, lines: list[Line], seconds: float) -> str:
+    """An epoch in one line; `lines` are those of the log.
+
+    >>> lines = [{"loss": 1.0, "clean_accuracy": 0.5, "learning_rate": 0.1}, {"loss": 2.0, "clean_accuracy": 0.7}]
+    >>> print(epoch_text(Report(Moment(5, 12, 1, 3), lines[0], None, 9.0), lines, 4.5))
+    epoch 2 of 3: loss 1.500, clean 60.0%, learning rate 0.1, 4.5 s
+    """
+    parts = [f"loss {_mean(lines, 'loss'):.3f}"]
+    for name, word in (("clean_accuracy", "clean"), ("attacked_accuracy", "attacked")):
+        if name in report.logged:
+            parts.append(f"{word} {_mean(lines, name):.1%}")
+    parts.append(f"learning rate {report.logged['learning_rate']:.3g}")
+    if report.measured is not None:
+        parts += _measured_text(report.measured)
+    parts.append(duration_text(seconds))
+    if report.measured is not None:
+        parts[-1] += f" ({report.monitor_seconds / max(seconds, 1e-9):.0%} for the monitor)"
+    return f"epoch {report.moment.epoch + 1} of {report.moment.epochs}: {', '.join(parts)}"
+
+
+def _measured_text(measured: Line) -> list[str]:
+    return [
+        f"eval robust {1 - measured['eval_robust_error']:.1%}",
+        f"gap {measured['error_gap']:+.1%}",
+        f"WCI {measured['wci']:.4g}" if measured["wci"] is not None else "WCI undefined",
+    ]
+
+
+def _mean(lines: list[Line], name: str) -> float:
+    values = [line[name] for line in lines if name in line]
+    return float(sum(values) / len(values))
