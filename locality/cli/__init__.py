@@ -15,7 +15,21 @@ from typing import Annotated
 import typer
 
 from locality import __version__
-from locality.cli import bench, certify, compare, data, eval, explain, figures, models, report, robust, table, train
+from locality.cli import (
+    bench,
+    certify,
+    compare,
+    curvature,
+    data,
+    eval,
+    explain,
+    figures,
+    models,
+    report,
+    robust,
+    table,
+    train,
+)
 from locality.cli.measuring import MeasuringCommand
 from locality.cli.printing import say
 from locality.files import PACKAGE
@@ -33,6 +47,7 @@ app.command("eval")(MeasuringCommand(eval.evaluate))
 app.command("compare")(MeasuringCommand(compare.compare))
 app.command("robust")(MeasuringCommand(robust.robust))
 app.command("certify")(MeasuringCommand(certify.command))
+app.command("curvature")(MeasuringCommand(curvature.curvature))
 app.command("bench")(bench.bench)
 app.command("table")(table.table)
 app.command("figures")(figures.figures)

@@ -58,9 +58,11 @@ def check_names(given: Mapping[str, Any]) -> None:
     search, searches = given.get("search"), table_names("boundary", "SEARCHES")
     if search and search not in searches and not search.startswith("foolbox:"):
         raise unknown_choice("search", search, searches, also="foolbox:NAME")
-    data, sources = given.get("data"), table_names("data.sources", "SOURCES")
-    if data and data.partition(":")[0] not in sources and not data.lower().endswith(".csv") and not Path(data).exists():
-        raise unknown_choice("data", data, sources, also="the path of a manifest (.csv)")
+    sources = table_names("data.sources", "SOURCES")
+    for option in ("data", "train"):
+        data = given.get(option)
+        if data and data.partition(":")[0] not in sources and not data.lower().endswith(".csv") and not Path(data).exists():
+            raise unknown_choice(option, data, sources, also="the path of a manifest (.csv)")
 
 
 def _check_model(name: str) -> None:

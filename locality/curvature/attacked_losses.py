@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,6 +17,7 @@ from locality.model_calls.checks import check_labels, check_target, working_copy
 from locality.model_calls.decisions import correct, decisions
 from locality.model_calls.randomness import image_seeds
 from locality.perturbation import RELATIVE_STEP_SIZE, ascend, random_in_ball
+from locality.progress import Progress, no_progress
 from locality.statistics import Summary, share, summary
 from locality.types import Batch, Threat
 
@@ -65,11 +66,11 @@ class Losses:
 
 
 @dataclass(frozen=True, eq=False)
-class AttackedBlock:
-    """A block of images under attack, and the attacked images of known classes with their labels."""
+class AttackedSplit:
+    """The losses of a split, the attacked images of known classes with their labels, and what the attack cost."""
 
     losses: Losses
-    images: Tensor  # M×C×H×W, M ≤ N
+    images: Tensor  # M×C×H×W, M ≤ N; empty unless they were kept
     labels: Tensor  # M int64
     gradients: int  # images × gradients
     forwards: int
@@ -91,7 +92,7 @@ def attacked_images(
     return ascend(gradient, images, start, threat, steps, threat.radius * RELATIVE_STEP_SIZE[threat.norm])
 
 
-def attacked_blocks(
+def attacked_split(
     model: Model,
     data: Images,
     threat: Threat,
@@ -99,17 +100,28 @@ def attacked_blocks(
     seed: int = 0,
     chunk: int | None = None,
     device: torch.device | str | None = None,
-) -> Iterator[AttackedBlock]:
-    """The images of a split, attacked, a block at a time."""
+    keep: bool = True,
+    progress: Progress = no_progress,
+) -> AttackedSplit:
+    """The images of a split under attack. Without `keep`, attacked images are dropped once their losses are known."""
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
         raise ArgumentError("steps", "a whole number of gradient steps", steps)
     if number_of_images(data) == 0:
         raise ArgumentError("images", "at least one image", 0)
+    parts: list[AttackedSplit] = []
     for ids, images, accepted in _blocks(data):
         pixels = working_copy(images).to(device)
         with open_model(model, pixels, chunk) as calls:
             block = _attacked(model, calls, ids, pixels, accepted, threat, steps, seed)
-        yield block
+        parts.append(block if keep else replace(block, images=block.images[:0], labels=block.labels[:0]))
+        progress(sum(len(part.losses) for part in parts), number_of_images(data))
+    return AttackedSplit(
+        Losses.cat([part.losses for part in parts]),
+        torch.cat([part.images for part in parts]),
+        torch.cat([part.labels for part in parts]),
+        sum(part.gradients for part in parts),
+        sum(part.forwards for part in parts),
+    )
 
 
 def number_of_images(data: Images) -> int:
@@ -126,7 +138,7 @@ def _attacked(
     threat: Threat,
     steps: int,
     seed: int,
-) -> AttackedBlock:
+) -> AttackedSplit:
     known = torch.tensor([bool(labels) for labels in accepted], device=images.device)
     numbers = torch.full((4, len(ids)), torch.nan, dtype=torch.float64)
     points = images[known]
@@ -140,7 +152,7 @@ def _attacked(
         right, held = (correct(decisions(model, logits), own) for logits in (clean, robust))
         losses = [cross_entropy(logits.double(), labels, reduction="none") for logits in (clean, robust)]
         numbers[:, known.cpu()] = torch.stack([*losses, ~right, ~(right & held)]).cpu().double()
-    return AttackedBlock(Losses(ids, *numbers), points, labels, calls.gradients, calls.forwards)
+    return AttackedSplit(Losses(ids, *numbers), points, labels, calls.gradients, calls.forwards)
 
 
 def _blocks(data: Images) -> Iterator[tuple[tuple[str, ...], Tensor, tuple[tuple[int, ...], ...]]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from locality.curvature.attacked_losses import STEPS, Losses, attacked_blocks, number_of_images
+from locality.curvature.attacked_losses import STEPS, AttackedSplit, Losses, attacked_split, number_of_images
 from locality.model_calls import Model
 from locality.model_calls.devices import on_device
 from locality.progress import Progress, no_progress
@@ -97,18 +97,22 @@ def robust_gap(
     threat = Threat(norm, epsilon)
     given = train[0].device if isinstance(train, tuple) else torch.device("cpu")
     model, device = on_device(model, device, given)
-    total, done, gradients, forwards = number_of_images(train) + number_of_images(test), 0, 0, 0
-    progress(0, total)
+    counts = number_of_images(train), number_of_images(test)
     splits = []
-    for data in (train, test):
-        parts = []
-        for block in attacked_blocks(model, data, threat, steps, seed, chunk, device):
-            parts.append(block.losses)
-            gradients, forwards = gradients + block.gradients, forwards + block.forwards
-            done += len(block.losses)
-            progress(done, total)
-        splits.append(Losses.cat(parts))
-    return RobustGap(splits[0], splits[1], threat, steps, seed, gradients, forwards)
+    progress(0, sum(counts))
+    for data, before in ((train, 0), (test, counts[0])):
+
+        def report(done: int, _: int | None, before: int = before) -> None:
+            progress(before + done, sum(counts))
+
+        splits.append(attacked_split(model, data, threat, steps, seed, chunk, device, keep=False, progress=report))
+    return gap_between(splits[0], splits[1], threat, steps, seed)
+
+
+def gap_between(train: AttackedSplit, test: AttackedSplit, threat: Threat, steps: int, seed: int) -> RobustGap:
+    """The gap between two splits that were attacked in the same way."""
+    costs = train.gradients + test.gradients, train.forwards + test.forwards
+    return RobustGap(train.losses, test.losses, threat, steps, seed, *costs)
 
 
 def _split_json(split: Losses) -> dict[str, Any]:

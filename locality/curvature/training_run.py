@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
 from locality.data.dataset import ImageDataset, load_dataset
+from locality.data.defaults import default_data
 from locality.data.sources import LOCATIONS
+from locality.errors import ArgumentError
 from locality.types import ModelSpec
 from locality.zoo.architectures import build
 from locality.zoo.model_card import ModelCard
@@ -20,11 +23,11 @@ class TrainingImages:
     name: str
     limit: int | None = None
 
-    def of(self, spec: ModelSpec, limit: int | None = None) -> ImageDataset:
+    def of(self, spec: ModelSpec, limit: int | None = None, **source_options: Any) -> ImageDataset:
         """At most `limit` of the images, balanced over the classes, fitted to a model, without augmentation."""
         most = min((number for number in (limit, self.limit) if number is not None), default=None)
         # The seed that `locality train` chooses images with: a smaller choice is part of a larger one.
-        return load_dataset(self.name, split="train", limit=most, seed=0, spec=spec)
+        return load_dataset(self.name, split="train", limit=most, seed=0, spec=spec, **source_options)
 
     def count(self, chosen: ImageDataset) -> int:
         """How many images there are, of which some were `chosen`."""
@@ -47,6 +50,41 @@ def trained_on(card: ModelCard | None) -> TrainingImages | None:
     kind = data["name"].partition(":")[0]
     # A folder of the machine that trained it may not exist here.
     return TrainingImages(kind if kind in LOCATIONS else data["name"], data.get("limit"))
+
+
+@dataclass(frozen=True, eq=False)
+class Splits:
+    """Images that a model was trained on, and images that it was not."""
+
+    train: ImageDataset
+    test: ImageDataset
+    training_images: int  # how many there are in all
+    stated: bool  # whether the caller or the card says that the model was trained on them
+
+
+def splits_of(
+    card: ModelCard | None,
+    spec: ModelSpec,
+    train: str | None = None,
+    test: str | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    **source_options: Any,
+) -> Splits:
+    """Training and test images for a model, at most `limit` of each, balanced over the classes, of any box.
+
+    `train` and `test` are names of data sets, of which the `train` and the `eval` split are used. By default, training
+    images are those of the card, or else of the data set of the test images or of the model's classes; test images are of
+    the same data set as the training images.
+    """
+    told = TrainingImages(train) if train else trained_on(card)
+    images = told or TrainingImages(test or default_data(spec))
+    name = test or images.name
+    if name == images.name and name.lower().endswith(".csv"):
+        raise ArgumentError("train", f"other images than the test images, {name}", name, "pass --train and --data")
+    chosen = images.of(spec, limit, **source_options)
+    unseen = load_dataset(name, limit=limit, seed=seed, spec=spec, max_box_share=None, **source_options)
+    return Splits(chosen, unseen, images.count(chosen), told is not None)
 
 
 def initial_weights(card: ModelCard | None) -> dict[str, Tensor] | None:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, softplus
 
 from locality import load_dataset, robust_gap
-from locality.curvature.attacked_losses import Losses, attacked_blocks
+from locality.curvature.attacked_losses import Losses, attacked_split
 from locality.curvature.gap import RobustGap
 from locality.errors import ArgumentError
 from locality.robustness.pgd import pgd
@@ -140,8 +140,10 @@ def test_data_sets_and_progress() -> None:
     assert counted == [(0, 80), (64, 80), (70, 80), (80, 80)]
     assert len(gap.train) == 70
     assert gap.test.ids == test.batch(range(10)).ids
-    [block] = attacked_blocks(model, test, Threat("linf", 0.1), 1)
-    assert block.images.shape == (10, 3, 64, 64)
+    split = attacked_split(model, test, Threat("linf", 0.1), 1)
+    assert split.images.shape == (10, 3, 64, 64)
+    own = split.images - test.batch(range(10)).images
+    assert 0.05 < float(own.abs().amax()) <= 0.1 + 1e-6
 
 
 @pytest.mark.parametrize(
