@@ -31,6 +31,7 @@ from .errors import Fault as Fault
 from .errors import ModelError as ModelError
 from .report.explanation import explain_image as explain_image
 from .robustness.robust_accuracy import robust_accuracy as robust_accuracy
+from .robustness.transfer import transfer_accuracy as transfer_accuracy
 from .runner.evaluate import evaluate as evaluate
 from .scores import SCORES as SCORES
 from .scores import score_maps as score_maps

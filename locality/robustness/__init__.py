@@ -43,6 +43,7 @@ COUNTED = {
     "cw": Counted("CW-{}", "pgd-margin", most=10_000),
     "rays": Counted("RayS, {} queries", "rays", most=1_000_000, norms=("linf",)),
 }
+ON_SURROGATES = ("pgd-ce", "pgd-margin")  # attacks that give a point also where they fail
 ATTACK_NAMES = (*ATTACKS, *(f"{kind}N" for kind in COUNTED))
 NUMBERED = re.compile(r"([a-z]+)([1-9][0-9]{0,9})")
 
@@ -76,6 +77,12 @@ def attack_title(name: str) -> str:
         return parse_attack(name).title
     except ArgumentError:
         return name
+
+
+def check_surrogate(attack: str) -> None:
+    """Raise if this attack cannot run on another model than the one that is measured."""
+    if parse_attack(attack).attacks[0] not in ON_SURROGATES:
+        raise ArgumentError("attack", "pgdN or cwN with a surrogate", attack, "try pgd20")
 
 
 def check_request(norm: str, epsilon: float, attack: str, batch_size: int) -> None:

@@ -71,14 +71,14 @@ def robust_accuracy(
     """
     check_request(norm, epsilon, attack, batch_size)
     threat = Threat(norm, epsilon)
-    _check_images(images, labels)
+    check_attacked(images, labels)
     given_device = images.device if isinstance(images, Tensor) else torch.device("cpu")
     model, device = on_device(model, device, given_device)
     if store is not None and not isinstance(model, nn.Module):
         raise ValueError(
             f"`store` needs a model that can be hashed, an nn.Module, got {type(model).__name__}: wrap it in one"
         )
-    provenance = _provenance(model, device)
+    provenance = model_provenance(model, device)
     cache = AttackCache(None if store is None else Path(store))
     decide = functools.partial(decisions, model)
     caveats: dict[Caveat, None] = {}
@@ -139,7 +139,7 @@ def robust_accuracy(
         batch_size=batch_size,
         seed=seed,
         warnings=tuple(caveat.text for caveat in caveats),
-        provenance=provenance | _hashes(model, images),
+        provenance=provenance | data_hashes(model, images),
     )
 
 
@@ -163,7 +163,8 @@ def _examined(
     return tuple(Caveat(**caveat) for caveat in stored["caveats"])
 
 
-def _check_images(images: Tensor | Batch | ImageDataset, labels: Tensor | None) -> None:
+def check_attacked(images: Tensor | Batch | ImageDataset, labels: Tensor | None) -> None:
+    """Raise if there is no image, or labels are missing or given twice."""
     if len(images) == 0:
         raise ArgumentError("images", "at least one image", 0)
     if isinstance(images, Tensor):
@@ -172,7 +173,7 @@ def _check_images(images: Tensor | Batch | ImageDataset, labels: Tensor | None) 
         raise ValueError("`labels` are part of the data: pass labels only with a tensor of images")
 
 
-def _provenance(model: Model, device: torch.device) -> dict[str, str]:
+def model_provenance(model: Model, device: torch.device) -> dict[str, str]:
     """What a result depends on besides its settings."""
     return {
         "model": model_fingerprint(model) if isinstance(model, nn.Module) else "",
@@ -183,7 +184,7 @@ def _provenance(model: Model, device: torch.device) -> dict[str, str]:
     }
 
 
-def _hashes(model: Model, images: Tensor | Batch | ImageDataset) -> dict[str, str]:
+def data_hashes(model: Model, images: Tensor | Batch | ImageDataset) -> dict[str, str]:
     """Preprocessing, and hashes of weights and data; the cache is not keyed by them, so that a run may add images."""
     if isinstance(images, Tensor | Batch) or not isinstance(model, nn.Module):
         return {}

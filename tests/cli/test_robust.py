@@ -103,6 +103,21 @@ def test_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
+def test_an_attack_on_a_surrogate(quick: CliRunner, tmp_path: Path) -> None:
+    words = ["--model", "linear", "--data", "shapes", "--limit", "20", "--attack", "pgd5", "--eps", "2/255"]
+    own = json.loads(quick.invoke(app, [*words, "--json"]).stdout)
+    done = quick.invoke(app, [*words, "--surrogate", "linear", "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert "attacked on linear, ℓ∞ 2/255" in done.stdout
+    assert "pgd5 on linear, seed 0" in done.stdout
+    summary = json.loads((tmp_path / "transfer.json").read_text())
+    assert summary["clean"] == own["clean"]
+    kept = summary["robust_among_clean"]["mean"] * summary["clean"]["mean"]
+    assert kept == pytest.approx(own["robust"]["mean"])  # its own surrogate
+    bad = quick.invoke(app, ["--model", "missing", "--surrogate", "linear"])
+    assert "`attack` must be pgdN or cwN with a surrogate, got 'paper'" in str(bad.exception)
+
+
 def test_an_unknown_model_says_so() -> None:
     done = CliRunner().invoke(app, ["--model", "shapes_cnn_robusst"])
     assert isinstance(done.exception, ValueError)
