@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from small_cifar10 import write_batches
 
 # Small nets gain nothing from several threads and lose much where the machine is busy.
 torch.set_num_threads(1)
@@ -24,6 +25,15 @@ def tiny_imagenet_path() -> Path:
     place = os.environ.get("LOCALITY_TINY_IMAGENET")
     if not place or not Path(place).exists():
         pytest.skip("real photographs are not here: set LOCALITY_TINY_IMAGENET to tiny-imagenet-10.zip to run this test")
+    return Path(place)
+
+
+@pytest.fixture(scope="session")
+def cifar10_path() -> Path:
+    """Real batches of CIFAR-10, or a skip that says what is missing."""
+    place = os.environ.get("LOCALITY_CIFAR10")
+    if not place or not Path(place).exists():
+        pytest.skip("real images are not here: set LOCALITY_CIFAR10 to cifar10-12k.zip to run this test")
     return Path(place)
 
 
@@ -105,3 +115,9 @@ def small_tiny_imagenet(tmp_path: Path) -> Path:
     for number in range(3):
         (top / f"val/images/val_{number}.JPEG").write_bytes(photograph)
     return tmp_path
+
+
+@pytest.fixture
+def small_cifar10(tmp_path: Path) -> Path:
+    """A folder of CIFAR-10's binary version with 40 training and 20 test images."""
+    return write_batches(tmp_path / "cifar-10-batches-bin")

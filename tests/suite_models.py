@@ -8,6 +8,7 @@ import time
 import torch
 from torch import Tensor, nn
 
+from locality.data.sources.cifar10 import CLASSES as CIFAR10_CLASSES
 from locality.data.sources.shapes import CLASSES
 from locality.types import ModelSpec
 from locality.zoo.pixel_model import PixelModel
@@ -92,6 +93,22 @@ class Silent(Little):
 def _wrapped(net: nn.Module) -> PixelModel:
     spec = ModelSpec("little", (64, 64), 64, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25), classes=CLASSES)
     return PixelModel(net, spec)
+
+
+def _of_cifar10(seed: int) -> PixelModel:
+    generator = torch.Generator().manual_seed(seed)
+    net = nn.Sequential(nn.AvgPool2d(4), nn.Flatten(), nn.Linear(192, 30), nn.Tanh(), nn.Linear(30, 10))
+    for weight in net.parameters():
+        nn.init.normal_(weight, std=0.2, generator=generator)
+    return PixelModel(net, ModelSpec("ten", (32, 32), 32, mean=(0.5,) * 3, std=(0.25,) * 3, classes=CIFAR10_CLASSES))
+
+
+def cifar() -> PixelModel:
+    return _of_cifar10(0)
+
+
+def other_cifar() -> PixelModel:
+    return _of_cifar10(1)
 
 
 def steady() -> PixelModel:

@@ -50,7 +50,7 @@ def overhead(images: int) -> dict[str, Any]:
     """The same blocks by bare calls and as units: read, hashed, measured, written and synchronised."""
     torch.set_num_threads(1)
     plan = plan_of(images)
-    data = images_of(plan.suite, plan.parts["locality"][0], plan.models[0])
+    data = images_of(plan.suite, plan.parts["locality"], plan.models[0])
     model = load_model(MODEL)
     spent: dict[str, list[float]] = {"bare": [], "unit": []}
     with tempfile.TemporaryDirectory() as name:

@@ -1,4 +1,4 @@
-"""`locality data`: list, download, check, build and show images with boxes."""
+"""`locality data`: list, download, check, build and show images and their boxes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from locality.data.source import Source
     from locality.errors import Fault
 
-app = typer.Typer(help="List, download, check, build and show images with boxes.", no_args_is_help=True)
+app = typer.Typer(help="List, download, check, build and show images and their boxes.", no_args_is_help=True)
 
 
 class SplitName(StrEnum):
@@ -30,7 +30,8 @@ SourceName = Annotated[
     str,
     typer.Argument(
         metavar="SOURCE",
-        help="shapes[:none|:swapped], photos, tiny-imagenet[:PATH], imagenet:PATH, coco:PATH, or the path of a manifest.",
+        help="shapes[:none|:swapped], photos, tiny-imagenet[:PATH], imagenet:PATH, coco:PATH, the path of a manifest, "
+        "or cifar10[:PATH], which has no boxes.",
     ),
 ]
 Boxes = Annotated[
@@ -62,7 +63,7 @@ def list_sources() -> None:
         ("shapes", "built in", "ten shapes on noise with a planted cue; shapes:none, shapes:swapped"),
         ("photos", "built in", "photographs inside scikit-image and matplotlib, ImageNet classes"),
     ]
-    for name in ("tiny-imagenet", "imagenet", "imagenette", "imagenet-boxes", "coco"):
+    for name in ("tiny-imagenet", "imagenet", "imagenette", "imagenet-boxes", "coco", "cifar10"):
         variable = LOCATIONS.get(name)
         path = os.environ.get(variable) if variable else None
         cached = cached_data(name)
@@ -77,7 +78,7 @@ def list_sources() -> None:
 
 
 @app.command()
-def get(name: Annotated[str, typer.Argument(help="tiny-imagenet, imagenette, imagenet-boxes or coco.")]) -> None:
+def get(name: Annotated[str, typer.Argument(help="tiny-imagenet, imagenette, imagenet-boxes, coco or cifar10.")]) -> None:
     """Download a data set into the cache and verify its checksum. An interrupted download resumes."""
     from locality.data.fetch import get_data
     from locality.progress import progress
@@ -105,7 +106,7 @@ def check(
     faults: list[Fault] = []
     images = 0
     kind = source.split(":")[0]
-    every = [SplitName.train, SplitName.eval] if kind == "tiny-imagenet" else [SplitName.eval]
+    every = [SplitName.train, SplitName.eval] if kind in ("tiny-imagenet", "cifar10") else [SplitName.eval]
     for part in [split] if split else every:
         opened = _open(source, part, boxes, root, category)
         with progress(f"checking {part}") as report:

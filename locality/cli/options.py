@@ -25,7 +25,7 @@ ModelName = Annotated[str, typer.Option(help=MODEL_HELP)]
 DataName = Annotated[
     str | None,
     typer.Option(
-        help="Images: shapes, photos, tiny-imagenet, imagenet:PATH, coco:PATH or a manifest (.csv). "
+        help="Images: shapes, photos, tiny-imagenet, imagenet:PATH, coco:PATH or a manifest (.csv); cifar10, without boxes. "
         "By default the data set with the model's classes."
     ),
 ]

@@ -34,6 +34,8 @@ def build_manifest(data: ImageDataset, out: Path, skip_bad: bool = False, progre
     """Write the manifest of the chosen images to `out`; generated images are written beside it as PNG files."""
     if out.suffix.lower() != ".csv":
         raise ArgumentError("out", "a file that ends in .csv, since a manifest is a CSV file", str(out))
+    if not data.has_regions:
+        raise DataError(f"`{data.name}` has no boxes, but a manifest has one row per box: load it by its name")
     manifest = data.manifest
     reader = data.source.read
     faults = list(data.faults)

@@ -1,4 +1,4 @@
-"""`load_dataset`: images with boxes from any source, selected and preprocessed for a model, as a torch `Dataset`."""
+"""`load_dataset`: images from any source, selected and preprocessed for a model, as a torch `Dataset`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from locality.data.boxes import boxes_of
 from locality.data.manifest import Manifest
 from locality.data.preprocess import fit, region_mask
 from locality.data.selection import MAX_BOX_SHARE, even_order, usable_images
-from locality.data.source import FileReader, Source
+from locality.data.source import FileReader, Source, StoredReader
 from locality.data.sources import open_source
 from locality.errors import ArgumentError, DataError, Fault, unknown_choice
 from locality.types import Batch, ModelSpec, Region, Sample
@@ -39,7 +39,7 @@ def load_dataset(
     skip_bad: bool = False,
     **source_options: Any,
 ) -> ImageDataset:
-    """Images with boxes: `shapes`, `photos`, `tiny-imagenet`, `imagenet`, `coco`, or the path of a manifest.
+    """Images with boxes: `shapes`, `photos`, `tiny-imagenet`, `imagenet`, `coco`, or a manifest; without: `cifar10`.
 
     `NAME:PATH` gives the location of the data; `shapes:none` and `shapes:swapped` choose the cue.
 
@@ -47,7 +47,7 @@ def load_dataset(
       images themselves).
     - With a `spec`, images and boxes are resized and cropped as for that model, and labels index its classes.
     - `max_box_share` leaves out images whose boxes fill this share of the view or more, or are cropped away. It defaults to
-      0.8 for `split="eval"` and to None, which keeps all images, for `split="train"`.
+      0.8 for `split="eval"` and to None, which keeps all images, for `split="train"`. Data without boxes are kept.
     - `region="object"` scores against the object's own pixels, if the source has them.
     - `skip_bad` leaves out images that cannot be read instead of raising an error; `data.faults` lists them.
 
@@ -105,7 +105,7 @@ class ImageDataset(Dataset[Sample]):
             raise DataError.of(faults)
         manifest = source.manifest
         left_out = {sentence: sum(f.kind == kind for f in source.faults) for kind, sentence in NOTES.items()}
-        usable, filled = usable_images(manifest, spec, max_box_share)
+        usable, filled = usable_images(manifest, spec, max_box_share if source.has_regions else None)
         left_out |= filled
         images = manifest.images.iloc[usable]
         order = usable[even_order(images["label"].to_numpy(), images["id"].tolist(), seed)]
@@ -128,6 +128,11 @@ class ImageDataset(Dataset[Sample]):
         return self.source.name
 
     @property
+    def has_regions(self) -> bool:
+        """Whether the images have boxes or outlines, which locality is measured against."""
+        return self.source.has_regions
+
+    @property
     def manifest(self) -> Manifest:
         """The manifest of the chosen images."""
         return self.source.manifest.take(self.indices)
@@ -140,7 +145,7 @@ class ImageDataset(Dataset[Sample]):
     def contents(self) -> list[str]:
         """What identifies the content of each image; a generated one, with its id, by the settings of its generator."""
         reader = self.source.read
-        if isinstance(reader, FileReader):
+        if isinstance(reader, StoredReader):
             return reader.contents(self.indices.tolist())
         if type(reader).__module__.startswith("locality."):  # a record of settings; its code is part of every key
             return [repr(reader)] * len(self)
@@ -208,7 +213,8 @@ class ImageDataset(Dataset[Sample]):
     def __str__(self) -> str:
         counts = list(self.counts().values())
         spread = str(counts[0]) if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
-        text = f"{self.name}: {len(self):,} images of {len(counts)} classes, {spread} each"
+        boxes = "" if self.has_regions else ", without boxes"
+        text = f"{self.name}: {len(self):,} images of {len(counts)} classes, {spread} each{boxes}"
         left_out = ", ".join(f"{count:,} {reason}" for reason, count in self.left_out.items())
         return text + (f"; left out: {left_out}" if left_out else "")
 

@@ -1,17 +1,18 @@
-"""The data that a model is evaluated on by default: the data set with its classes."""
+"""The data that a model is measured on by default: the data set with its classes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from locality.data.sources import open_source
+from locality.data.sources.cifar10 import WNIDS as CIFAR10
 from locality.data.sources.shapes import CLASSES as SHAPES
 from locality.errors import DataError
 from locality.imagenet_classes import imagenet_wnids
 from locality.types import ModelSpec
 
 # The number of images of an evaluation by default: intervals of a few hundredths, and minutes on a small machine.
-LIMITS = {"shapes": 200, "tiny-imagenet": 200}
+LIMITS = {"shapes": 200, "tiny-imagenet": 200, "cifar10": 200}
 
 
 def default_limit(data: str) -> int | None:
@@ -32,6 +33,8 @@ def default_data(spec: ModelSpec) -> str:
     classes = set(spec.classes)
     if classes and classes <= set(SHAPES):
         return "shapes"
+    if classes and (classes <= set(CIFAR10) or classes <= set(CIFAR10.values())):
+        return "cifar10"
     if classes and classes == set(imagenet_wnids()):
         return "photos"
     if classes:

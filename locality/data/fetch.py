@@ -98,6 +98,19 @@ FETCHABLE: dict[str, Fetchable] = {
         "Flickr, per image; annotations CC-BY-4.0",
         "5,000 photographs with boxes and masks",
     ),
+    "cifar10": Fetchable(
+        (
+            Archive(
+                "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+                "md5:c32a1d4ab5d03f1284b67883e8d87530",
+                170_052_171,
+                "cifar-10-batches-bin",
+            ),
+        ),
+        "cifar10",
+        "none stated; its authors ask to cite Krizhevsky 2009",
+        "60,000 images of ten classes without boxes: training, robust accuracy, similarity",
+    ),
 }
 BY_HAND = {
     "imagenet": "ImageNet needs an account: get ILSVRC2012_img_val.tar from image-net.org (or `imagenet-object-localization-"

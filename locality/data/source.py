@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -29,15 +29,28 @@ class Reader(Protocol):
     def __call__(self, index: int, outline: bool = ...) -> Pixels: ...
 
 
+@runtime_checkable
+class StoredReader(Reader, Protocol):
+    """Reads images that are stored rather than generated."""
+
+    def contents(self, indices: Sequence[int]) -> list[str]:
+        """What identifies the bytes of images."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A data set to read from. `classes` are WordNet ids (or names) by label; `faults` lists images left out, and why."""
+    """A data set to read from. `classes` are WordNet ids (or names) by label; `faults` lists images left out, and why.
+
+    `has_regions` says whether people marked the object, with boxes or outlines; without them locality cannot be measured.
+    """
 
     name: str
     manifest: Manifest
     classes: tuple[str, ...]
     read: Reader
     faults: tuple[Fault, ...] = ()
+    has_regions: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,8 +114,9 @@ class FileReader:
             raise DataError.of([self.manifest.fault(index, "bad image", f"file {image['path']!r}: {error}")]) from error
         height, width = pixels.shape[1:]
         if (width, height) != (image["width"], image["height"]):
+            expected = "its boxes are for" if len(self.manifest.boxes(index)) else "not"
             problem = (
-                f"file {image['path']!r} is {width} × {height} pixels, its boxes are for "
+                f"file {image['path']!r} is {width} × {height} pixels, {expected} "
                 f"{image['width']} × {image['height']}: use the original file"
             )
             raise DataError.of([self.manifest.fault(index, "wrong size", problem)])

@@ -65,7 +65,7 @@ class Estimate:
 
     def method_gradients(self) -> tuple[int, dict[str, float], float]:
         """Images left in the first part with maps, gradients per image of each of its methods, and those they share."""
-        part = next((parts[0] for parts in self.plan.parts.values() if parts[0].methods), None)
+        part = next((part for part in self.plan.parts.values() if part.methods), None)
         if part is None:
             return 0, {}, 0.0
         images = sum(len(unit) for unit in self.left if unit.part == part.name)

@@ -117,6 +117,13 @@ def evaluate_with(
 ) -> Evaluation:
     """`evaluate` with settings that are checked already; `name` is that of the result, the model's own by default."""
     check_scores(scores)
+    if not data.has_regions:
+        raise ArgumentError(
+            "data",
+            "images with boxes, which locality is measured against",
+            data.name,
+            "without boxes, `locality robust`, `certify`, `curvature`, `explain` and suites with similarity or robust work",
+        )
     quadrature("trapezoid", points)
     more_scores = [score for score in dict.fromkeys(scores) if score not in SCORES]
     if batch_size is not None and batch_size < 1:

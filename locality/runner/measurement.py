@@ -37,7 +37,7 @@ class Part:
     models: tuple[str, ...] = ()  # none: all
     methods: tuple[str, ...] = ()  # whose maps it needs
     reference: int = 0  # number of first images that every unit reads besides its own
-    along: str = ""  # the part in whose units it is measured, because it needs maps of the same images
+    along: str = ""  # the part in whose units it is measured, if that is measured, because it needs the same maps
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ class Measurement:
     rows: Callable[[Block], Tables]  # measures one block of images
     problems: Callable[[Suite], list[Problem]]  # what is wrong with its settings
     work: Callable[[Suite, Part], Work]  # evaluations per image, for the dry run; of a part `along` another, those it adds
+    needs_regions: bool = False  # measured only on data with boxes or outlines
 
 
 @dataclass(frozen=True, eq=False)

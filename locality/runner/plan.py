@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -103,24 +103,37 @@ class Plan:
     data_sha256: tuple[str, ...]  # of each model's images
 
     @functools.cached_property
-    def parts(self) -> dict[str, tuple[Part, ...]]:
-        """By name, each part that has units, followed by those measured along with it."""
-        return {group[0].name: group for group in grouped_parts(self.suite)}
+    def parts(self) -> dict[str, Part]:
+        """The parts that have units, by name."""
+        named = {group[0].name: group[0] for groups in self._groups.values() for group in groups.values()}
+        return {name: named[name] for name in dict.fromkeys(unit.part for unit in self.units)}
+
+    @functools.cached_property
+    def _groups(self) -> dict[bool, dict[str, tuple[Part, ...]]]:
+        """The groups of parts on data with and without regions, by the name of their first part."""
+        return {has: {group[0].name: group for group in grouped_parts(self.suite, has)} for has in (True, False)}
 
     @functools.cached_property
     def by_name(self) -> dict[str, PlannedModel]:
         return {model.name: model for model in self.models}
 
     def task(self, unit: Unit, threads: int) -> Task:
-        parts = self.parts[unit.part]
-        measurements = tuple(MEASUREMENTS[part.measurement] for part in parts)
         model = self.by_name[unit.model]
+        parts = self._groups[model.has_regions][unit.part]
+        measurements = tuple(MEASUREMENTS[part.measurement] for part in parts)
         return Task(self.suite, model, parts, measurements, unit, self.device, threads, self.versions)
 
 
-def grouped_parts(suite: Suite) -> list[tuple[Part, ...]]:
-    """The parts that have units of their own, each followed by the parts that are measured along with it."""
-    parts = [part for measurement in MEASUREMENTS.values() for part in measurement.parts(suite)]
+def grouped_parts(suite: Suite, has_regions: bool = True) -> list[tuple[Part, ...]]:
+    """The parts that have units of their own, each followed by the parts that are measured along with it.
+
+    Data without regions have no parts of measurements that need them; what would be measured along with one has units of
+    its own.
+    """
+    measured = [one for one in MEASUREMENTS.values() if has_regions or not one.needs_regions]
+    parts = [part for measurement in measured for part in measurement.parts(suite)]
+    names = {part.name for part in parts}
+    parts = [part if part.along in names else replace(part, along="") for part in parts]
     return [(part, *(other for other in parts if other.along == part.name)) for part in parts if not part.along]
 
 
@@ -146,6 +159,7 @@ def make_plan(
             continue
         try:
             models.append(_opened(suite, choice, download, broken_data))
+            found += [] if models[-1].has_regions else _region_problems(suite, models[-1].data)
         except Exception as error:  # a factory of the user's may raise anything
             kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
             found.append(Problem(choice.name, f"cannot be measured: {kind}{error}"))
@@ -154,8 +168,12 @@ def make_plan(
     loaded.cache_clear()
     versions = installed_versions()
     planned = with_counterparts(tuple(models), suite)
-    groups = grouped_parts(suite)
-    units = [unit for model in planned for group in groups for unit in _units(suite, group, model, device, versions)]
+    units = [
+        unit
+        for model in planned
+        for group in grouped_parts(suite, model.has_regions)
+        for unit in _units(suite, group, model, device, versions)
+    ]
     hashes = tuple(_data_hash([unit for unit in units if unit.model == model.name]) for model in planned)
     progress(len(suite.models), len(suite.models))
     return Plan(suite, planned, tuple(units), device, versions, hashes)
@@ -192,9 +210,19 @@ def _opened(suite: Suite, choice: ModelChoice, download: bool, broken_data: bool
     model = load_model(choice.source, **choice.loading, download=download)
     data = suite.data.name or default_data(model.spec)
     planned = described(choice, model, data)
-    if not broken_data:
-        chosen_images(suite.data, data, model.spec, None)
-    return planned
+    if broken_data:
+        return planned
+    return replace(planned, has_regions=chosen_images(suite.data, data, model.spec, None).has_regions)
+
+
+def _region_problems(suite: Suite, data: str) -> list[Problem]:
+    """What the suite asks for on data without boxes: something that needs them, or nothing that does without."""
+    needing = [name for name, measurement in MEASUREMENTS.items() if measurement.needs_regions and suite.requested(name)]
+    problems = [Problem(name, f"cannot be measured on {data}, which has no boxes: leave it out") for name in needing]
+    if not needing and not grouped_parts(suite, has_regions=False):
+        text = f"has no boxes ({data}), so locality cannot be measured: ask for something else, such as similarity or robust"
+        problems.append(Problem("data", text))
+    return problems
 
 
 def _units(

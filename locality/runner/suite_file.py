@@ -60,7 +60,7 @@ def read_suite(path: str | Path) -> Suite:
 
     >>> read_suite("no such suite")
     Traceback (most recent call last):
-    ValueError: `suite` must be a TOML file or one of demo, paper, similarity, tiny, zoo, got 'no such suite'
+    ValueError: `suite` must be a TOML file or one of cifar, demo, paper, similarity, tiny, zoo, got 'no such suite'
     """
     draft = draft_suite(path)
     if draft.problems:

@@ -38,6 +38,7 @@ class PlannedModel:
     probe: tuple[float, ...]  # rounded logits of fixed images
     counterpart: str | None = None
     preprocessing: str = ""  # in one line
+    has_regions: bool = True  # the data have boxes or outlines
 
     @property
     def name(self) -> str:

@@ -200,7 +200,7 @@ def test_unknown_names_list_the_known() -> None:
         load_dataset("cifar")
     with pytest.raises(ArgumentError, match=r"did you mean 'shapes'\?"):
         load_dataset("shape")
-    assert set(SOURCES) == {"shapes", "photos", "tiny-imagenet", "imagenet", "coco"}
+    assert set(SOURCES) == {"shapes", "photos", "tiny-imagenet", "imagenet", "coco", "cifar10"}
 
 
 def test_outlines_are_asked_for_where_there_are_none(manifest: Path) -> None:

@@ -70,7 +70,7 @@ def test_a_unit_whose_process_died_is_cut_into_halves_and_joined_again() -> None
 @pytest.mark.slow
 def test_an_image_that_kills_its_process_costs_that_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = make_plan(suite_of("deadly", search="none"))
-    data = images_of(plan.suite, plan.parts["locality"][0], plan.models[0])
+    data = images_of(plan.suite, plan.parts["locality"], plan.models[0])
     monkeypatch.setenv("DEADLY_PIXEL", str(float(data[2].image[0, 0, 0])))
     outcome = run_suite(plan, tmp_path, Machine(processes=1))
     assert outcome.faults["image_ids"].tolist() == [data[2].id]

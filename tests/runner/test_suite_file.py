@@ -109,7 +109,7 @@ def test_all_mistakes_are_listed_at_once(tmp_path: Path) -> None:
         (GOOD + "methods = []", "`methods` must name at least one"),
         (GOOD + 'name = "a/b"', "`name` must be usable as the name of a folder"),
         (GOOD + "gallery = -1", "`gallery.limit` must be at least 1, got -1"),
-        (GOOD + "locality = false", "`locality` must not be false"),
+        (GOOD + "locality = false", "`locality` must not be false where nothing else is measured"),
         (GOOD + "[[searches]]\n[[searches]]", "`searches` must be given once"),
         (GOOD + 'similarity = true\nsearch = "none"\nmethods = ["SM"]', "`search` must not be 'none' where similarity"),
         (GOOD + 'search = "none"', "`search` must not be 'none' where BIG is requested"),
@@ -174,7 +174,7 @@ def test_other_images_on_the_command_line(tmp_path: Path) -> None:
 
 
 def test_unknown_suite_lists_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"one of demo, paper, similarity, tiny, zoo, got 'dmo'"):
+    with pytest.raises(ValueError, match=r"one of cifar, demo, paper, similarity, tiny, zoo, got 'dmo'"):
         read_suite("dmo")
 
 

@@ -12,7 +12,7 @@ from locality.data.fetch import cached_data
 from locality.data.manifest_csv import read_manifest
 from locality.data.roots import open_root
 from locality.data.source import FileReader, Source
-from locality.data.sources import coco, imagenet, photos, shapes, tiny_imagenet
+from locality.data.sources import cifar10, coco, imagenet, photos, shapes, tiny_imagenet
 from locality.errors import ArgumentError, DataError, did_you_mean, unknown_choice
 
 Split = Literal["eval", "train"]
@@ -24,11 +24,13 @@ SOURCES: dict[str, Callable[..., Source]] = {
     "tiny-imagenet": tiny_imagenet.tiny_imagenet,
     "imagenet": imagenet.imagenet,
     "coco": coco.coco,
+    "cifar10": cifar10.cifar10,
 }
 LOCATIONS = {
     "tiny-imagenet": "LOCALITY_TINY_IMAGENET",
     "imagenet": "LOCALITY_IMAGENET",
     "coco": "LOCALITY_COCO",
+    "cifar10": "LOCALITY_CIFAR10",
 }
 
 

@@ -114,7 +114,9 @@ def pair_heatmaps(
 
 
 def heatmap_plot(results: Results, rows: Sequence[Row], methods: Sequence[str] | None = None, width: Width = "page") -> Plot:
-    """The image with its box, then the maps with F1 below each, one row of tiles per `Row` and one colour scale per row.
+    """The image with its box, then the maps, one row of tiles per `Row` and one colour scale per row.
+
+    Below each map is its F1, if locality was measured.
 
     At column width the title of a row is above it: beside it, it would be longer than the tile is high.
     """
@@ -139,13 +141,16 @@ def heatmap_plot(results: Results, rows: Sequence[Row], methods: Sequence[str] |
             defined = values is not None and not np.isnan(values.astype(np.float64)).all()
             picture = heat_picture(row.image.image, values, limit) if defined and values is not None else None
             draw_tile(panel, picture, row.image.boxes)
-            score = scores.get((row.model.name, row.image.image_id, method), math.nan)
-            number = "undefined" if math.isnan(score) else f"{score:.2f}"
-            panel.set_xlabel(f"{plain(method, 9) if narrow else 'F1'} {number}", fontsize=7, labelpad=2)
+            words = [plain(method, 9)] if narrow else ["F1"] if scores else []
+            if scores:
+                score = scores.get((row.model.name, row.image.image_id, method), math.nan)
+                words.append("undefined" if math.isnan(score) else f"{score:.2f}")
+            panel.set_xlabel(" ".join(words), fontsize=7, labelpad=2)
         if narrow:
-            axes[0].set_xlabel("F1:", fontsize=7, labelpad=2, loc="right")
+            axes[0].set_xlabel("F1:" if scores else "", fontsize=7, labelpad=2, loc="right")
         elif index == 0:
-            for panel, title in zip(axes, ["image and box", *chosen], strict=True):
+            first = "image and box" if any(row.image.boxes for row in rows) else "image"
+            for panel, title in zip(axes, [first, *chosen], strict=True):
                 panel.set_title(plain(title))
         draw_scale(figure, limit, beside=axes.tolist(), named=not narrow)
     return Plot(figure, frozenset(["abstentions"] if any(row.abstained for row in rows) else []))

@@ -18,12 +18,17 @@ def extent(results: Results, means: Aggregates) -> list[str]:
     numbers = {kind: sum(model.kind == kind for model in means.models) for kind in KINDS if kind != "unknown"}
     kinds = ", ".join(f"{number} {kind}" for kind, number in numbers.items() if number)
     parts = [f"{counted(len(means.models), 'model')}{f' ({kinds})' if kinds else ''}"]
+    images = {
+        image for name, table in results.items() if name != "faults" and "image_id" in table for image in table["image_id"]
+    }
+    if images:
+        parts.append(f"{counted(len(images), 'image')}{f' of {listed(data)}' if data else ''}")
     if len(rows):
-        parts.append(f"{counted(rows['image_id'].nunique(), 'image')}{f' of {listed(data)}' if data else ''}")
         parts.append(f"attributed by {listed(means.methods)}")
     undefined = int(np.isnan(floats(rows["f1"])).sum()) if len(rows) else 0
     note = f" {undefined:,} of {len(rows):,} F1 scores are undefined and excluded from the means." if undefined else ""
-    return [f"{'; '.join(parts)}.{note}"]
+    without = "" if len(rows) else " Locality was not measured."
+    return [f"{'; '.join(parts)}.{note}{without}"]
 
 
 def abstentions(results: Results, means: Aggregates) -> list[str]:

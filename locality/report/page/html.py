@@ -175,10 +175,11 @@ def _gallery(gallery: dict[str, Any] | None) -> str:
     if gallery is None:
         return ""
     omitted = gallery["omitted"]
+    boxes = "; the box is the annotation" if any(image["boxes"] for image in gallery["images"]) else ""
     note = f'<p class="note">{omitted:,} more images are stored; this page shows the first ones.</p>' if omitted else ""
     return (
         '<p class="note">Choose an image (by mouse, or with the arrow keys in the list), models and methods. Red supports '
-        "the predicted class, blue opposes it; the box is the annotation. One colour scale per row.</p>"
+        f"the predicted class, blue opposes it{boxes}. One colour scale per row.</p>"
         f'{note}<div class="gallery"><ul id="pictures" class="pictures" role="listbox" aria-label="Images"></ul><div>'
         '<div class="choices"><fieldset id="models"><legend>Models</legend></fieldset>'
         '<fieldset id="methods"><legend>Methods</legend></fieldset>'

@@ -170,7 +170,7 @@
       const title = element("h4", { class: model.kind }, model.name, element("small", {}, ` ${model.training}${decision(image, index)}`));
       const row = element("div", { class: "row" }, title);
       row.style.setProperty("--columns", Math.min(chosen.length + 1, 5));
-      const [plain, first] = tile(image, "image and box", `${image.label}, ${image.id}`);
+      const [plain, first] = tile(image, image.boxes.length ? "image and box" : "image", `${image.label}, ${image.id}`);
       plain.width = source.width;
       plain.height = source.height;
       plain.getContext("2d").putImageData(source, 0, 0);

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from locality.errors import Problem
 from locality.results.schema import Schema
-from locality.runner.measurement import Block, Measurement, Part, Tables, as_json, given_once
+from locality.runner.measurement import Block, Measurement, Part, Tables, given_once, map_numbers
 from locality.runner.suite import Suite
-from locality.runner.work import Work, method_work
+from locality.runner.work import Work, maps_work, method_work
 from locality.scores.similarity import boundary_similarity
 from locality.types import PathMaps
 
@@ -27,9 +27,10 @@ class SimilaritySettings:
 
 
 def parts(suite: Suite) -> Iterator[Part]:
-    """One part in the units of locality, which has the maps."""
+    """One part, in the units of locality where that is measured, which has the maps."""
     for settings in suite.requested("similarity"):
-        yield Part("similarity", "similarity", settings, as_json({}), methods=COMPARED, along="locality")
+        numbers = map_numbers(suite, COMPARED)
+        yield Part("similarity", "similarity", settings, numbers, block=suite.block, methods=COMPARED, along="locality")
 
 
 def rows(block: Block) -> Tables:
@@ -64,7 +65,9 @@ def problems(suite: Suite) -> list[Problem]:
 
 
 def work(suite: Suite, part: Part) -> Work:
-    """Of the maps that locality does not make anyway."""
+    """Of the search and the maps, as far as locality does not make them anyway."""
+    if not part.along:
+        return maps_work(suite.search, part.methods)
     together = tuple(dict.fromkeys((*suite.methods, *part.methods)))
     return method_work(together) - method_work(suite.methods)
 
