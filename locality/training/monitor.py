@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from locality.curvature.attacked_losses import BLOCK, Losses, attacked_blocks
+from locality.curvature.attacked_losses import BLOCK, attacked_split
 from locality.curvature.closed_forms import squared_length, trace_cross_entropy
 from locality.curvature.index import weight_curvature
 from locality.curvature.traces import layer_traces
@@ -62,10 +62,9 @@ class Monitor:
         gradients = 0
         attacked: dict[str, Tensor] = {}
         for name, split in (("train", self.train), ("eval", self.eval)):
-            blocks = list(attacked_blocks(model, split, self.threat, self.settings.steps, device=model.mean.device))
-            losses = Losses.cat([block.losses for block in blocks])
-            attacked[name] = torch.cat([block.images for block in blocks])
-            gradients += sum(block.gradients for block in blocks)
+            under_attack = attacked_split(model, split, self.threat, self.settings.steps, device=model.mean.device)
+            losses, attacked[name] = under_attack.losses, under_attack.images
+            gradients += under_attack.gradients
             numbers |= {
                 f"{name}_loss": float(losses.clean_loss.mean()),
                 f"{name}_error": float(losses.clean_error.mean()),
