@@ -18,6 +18,7 @@ from torch.utils.data import Dataset
 
 from locality.data.dataset import ImageDataset, load_dataset
 from locality.data.selection import even_order
+from locality.errors import ArgumentError
 from locality.progress import Progress
 from locality.training.recipe import Augmentation, Recipe, new_net
 from locality.types import ModelSpec
@@ -27,14 +28,24 @@ from locality.zoo.nets import INPUT_SIZE
 def fitted_images(data: ImageDataset, recipe: Recipe) -> ImageDataset:
     """The images, all of one size that the recipe's network takes.
 
-    Images of one size stay as they are if the network takes them. Others are resized and cropped to the 64×64 pixels that
-    the networks were made for.
+    The recipe's `data.size` is the size, if it has one. Else images of one size stay as they are if the network takes them,
+    and others are resized and cropped to the 64×64 pixels that the networks were made for.
     """
+    side = recipe.data.size
+    if side is not None:
+        if not _takes(recipe, (side, side), len(data.source.classes)):
+            raise ArgumentError("data.size", f"a size of images that {recipe.net.name} takes", side, "most take 64")
+        return _resized(data, recipe, (side, side))
     images = data.manifest.images
     sizes = set(zip(images["height"].tolist(), images["width"].tolist(), strict=True))
     if sizes == {INPUT_SIZE} or (len(sizes) == 1 and _takes(recipe, sizes.pop(), len(data.source.classes))):
         return data
-    spec = ModelSpec(recipe.name, INPUT_SIZE, max(INPUT_SIZE))
+    return _resized(data, recipe, INPUT_SIZE)
+
+
+def _resized(data: ImageDataset, recipe: Recipe, size: tuple[int, int]) -> ImageDataset:
+    """The images and their boxes, resized until the short side is that of `size`, then cropped around the centre."""
+    spec = ModelSpec(recipe.name, size, max(size))
     return ImageDataset(data.source, data.indices, spec, data.region, data.left_out, data.faults)
 
 

@@ -38,6 +38,7 @@ from locality.types import Threat
 from locality.zoo.architectures import is_function
 from locality.zoo.nets import NETS
 
+MAX_SIZE = 1_024  # of training images: larger ones are a typing error
 RECIPES = Path(__file__).parent / "recipes"
 
 
@@ -74,9 +75,12 @@ class TrainingData:
 
     name: str
     limit: int | None = None  # maximum number of images, balanced over the classes
+    size: int | None = None  # side that images are resized to, the model's input size; None: as the network takes them
 
     def problems(self) -> list[Problem]:
         problems = [] if self.limit is None else positive("limit", self.limit)
+        if self.size is not None and not 1 <= self.size <= MAX_SIZE:
+            problems.append(Problem("size", f"must be a number of pixels from 1 to {MAX_SIZE:,}, got {self.size}"))
         try:
             check_name(self.name)
         except ArgumentError as error:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from small_cifar10 import CLASSES
 from typer.testing import CliRunner
 
 from locality.cli import app
@@ -32,6 +33,9 @@ attack = { norm = "l2", epsilon = 0.5 }
 [regularisers]
 logit_squeezing = { weight = 0.01 }
 """
+
+
+NET = 'name = "shapes_vit", width = 24, depth = 1, heads = 2'
 
 
 @pytest.fixture
@@ -146,3 +150,30 @@ def test_images_of_other_sizes_are_fitted_to_the_network(
     assert "preprocessing: resize 64 bilinear, crop 64×64, mean 0.45, std 0.25\n" in result.output
     card = read_card(tmp_path / "runs/mixed/mixed.json")
     assert (card.spec.input_size, card.spec.resize) == ((64, 64), 64)
+
+
+def test_a_stated_size_is_the_input_size_of_the_model(command: list[str], tmp_path: Path) -> None:
+    text = RECIPE.replace("limit = 32", "limit = 32, size = 32")
+    Path(command[1]).write_text(text.replace(NET, 'name = "shapes_cnn"'), encoding="utf-8")
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    card = read_card(tmp_path / "runs/small/small.json")
+    assert (card.spec.input_size, card.spec.resize) == ((32, 32), 32)
+    assert card.run is not None
+    assert card.run.recipe["data"] == {"name": "shapes", "limit": 32, "size": 32}
+    weights = str(tmp_path / "runs/small/small.safetensors")
+    words = ["eval", "--model", weights, "--data", "shapes", "--limit", "10", "--methods", "SM", "--json"]
+    done = CliRunner().invoke(app, words, catch_exceptions=False)
+    measured = json.loads(done.stdout)
+    assert measured["n"] == 10
+    assert measured["provenance"]["preprocessing"].startswith("resize 32 bilinear, crop 32×32")
+
+
+def test_training_on_images_without_boxes(command: list[str], tmp_path: Path, small_cifar10: Path) -> None:
+    text = RECIPE.replace('"shapes", limit = 32', f'"cifar10:{small_cifar10}"')
+    Path(command[1]).write_text(text.replace(NET, 'name = "shapes_cnn"'), encoding="utf-8")
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    card = read_card(tmp_path / "runs/small/small.json")
+    assert (card.data, card.spec.input_size, card.spec.classes) == ("cifar10", (32, 32), CLASSES)
+    assert 20 * card.accuracy["clean"] == round(20 * card.accuracy["clean"])  # of 20 test images

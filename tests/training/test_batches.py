@@ -1,10 +1,15 @@
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 import torch
 
 from locality.data.dataset import load_dataset
+from locality.errors import ArgumentError
 from locality.progress import no_progress
 from locality.training.batches import BatchKeys, TrainingImages, augmented, collate, fitted_images, image_seed
-from locality.training.recipe import Augmentation, read_recipe
+from locality.training.recipe import Augmentation, Net, TrainingData, read_recipe
+from locality.types import Box
 
 
 def test_every_epoch_visits_every_image_once_in_a_new_order() -> None:
@@ -88,3 +93,33 @@ def test_unchanged_batches_are_the_images_in_order(kept: bool) -> None:
 def test_images_of_one_size_that_the_network_takes_are_left_as_they_are() -> None:
     data = load_dataset("shapes", split="train", limit=4, count=10)
     assert fitted_images(data, read_recipe("shapes_vit")) is data
+
+
+@pytest.mark.parametrize("net", ["tiny_resnet", "tiny_vgg", "shapes_cnn"])
+def test_a_recipe_may_state_the_size_of_images_and_boxes_follow(net: str) -> None:
+    data = load_dataset("shapes", split="train", limit=4, count=10)
+    recipe = replace(read_recipe("shapes_cnn"), net=Net(net), data=TrainingData("shapes", size=32))
+    fitted = fitted_images(data, recipe)
+    for before, after in zip(data, fitted, strict=True):
+        halves = torch.nn.functional.avg_pool2d(before.image, 2)
+        assert after.image.shape == (3, 32, 32)
+        assert float((after.image - halves).abs().mean()) < 0.05  # the whole image, not a crop of it
+        assert after.label == before.label
+        assert after.boxes == tuple(Box(box.x0 / 2, box.y0 / 2, box.x1 / 2, box.y1 / 2) for box in before.boxes)
+    same = replace(recipe, data=TrainingData("shapes", size=64))
+    assert torch.equal(fitted_images(data, same)[0].image, data[0].image)
+
+
+def test_a_size_that_the_network_does_not_take_is_one_sentence() -> None:
+    data = load_dataset("shapes", split="train", limit=4, count=10)
+    recipe = replace(read_recipe("shapes_vit"), data=TrainingData("shapes", size=48))
+    with pytest.raises(ArgumentError, match=r"`data.size` must be a size of images that shapes_vit takes, got 48"):
+        fitted_images(data, recipe)
+
+
+def test_images_without_boxes_are_trained_on_as_they_are(small_cifar10: Path) -> None:
+    data = load_dataset(f"cifar10:{small_cifar10}", split="train")
+    recipe = replace(read_recipe("shapes_cnn"), net=Net("tiny_resnet"), data=TrainingData(f"cifar10:{small_cifar10}"))
+    assert fitted_images(data, recipe) is data
+    enlarged = fitted_images(data, replace(recipe, net=Net("tiny_vit")))  # which takes 64×64 only
+    assert enlarged[0].image.shape == (3, 64, 64)

@@ -189,6 +189,20 @@ def test_a_mistake_says_where_it_is(tmp_path: Path, text: str, where: str, messa
     assert sentence.startswith(message)
 
 
+@pytest.mark.parametrize("size", ["0", "-32", "1_000_000", "32.5", '"large"', "true", "[32, 32]"])
+def test_a_size_is_a_number_of_pixels(tmp_path: Path, size: str) -> None:
+    text = GOOD.replace('{ name = "shapes" }', f'{{ name = "shapes", size = {size} }}')
+    assert text != GOOD
+    ((where, _),) = problems_of(tmp_path, text)
+    assert where == "data.size"
+
+
+def test_a_recipe_without_a_size_is_written_as_before(tmp_path: Path) -> None:
+    assert read_recipe(recipe_file(tmp_path, GOOD)).as_table()["data"] == {"name": "shapes"}  # states and cards stay valid
+    sized = replace(read_recipe(recipe_file(tmp_path, GOOD)), data=TrainingData("shapes", size=32))
+    assert recipe_from(sized.as_table(), "a card") == sized
+
+
 def test_all_mistakes_are_listed_at_once(tmp_path: Path) -> None:
     text = """
 net = { name = "tiny_vit", deph = 2 }
