@@ -20,41 +20,45 @@ from locality.curvature.layers import Layer, nonlinear_step, unsuitable_module
 from locality.curvature.open_network import OpenNetwork
 from locality.errors import ArgumentError
 
-Directions = Callable[[Tensor, Tensor], Tensor]  # N×K probabilities and N numbers of images ↦ R×N×K vectors on the logits
+Directions = Callable[
+    [Tensor, Tensor], Tensor
+]  # N×K log-probabilities and N numbers of images ↦ R×N×K vectors on the logits
 
 
-def logit_probe(probabilities: Tensor, signs: Tensor) -> Tensor:
+def logit_probe(log_probabilities: Tensor, signs: Tensor) -> Tensor:
     """u = √p ⊙ e − p (√p · e) for random signs e: E[u uᵀ] = diag(p) − p pᵀ, the cross-entropy's Hessian by the logits.
+
+    √p is computed from log p, so that its derivative is finite also where p rounds to 0.
 
     >>> p = torch.tensor([0.5, 0.25, 0.25])
     >>> signs = torch.cartesian_prod(*[torch.tensor([-1.0, 1.0])] * 3)
-    >>> u = logit_probe(p.expand(8, 3), signs)
+    >>> u = logit_probe(p.log().expand(8, 3), signs)
     >>> torch.allclose(u.T @ u / 8, p.diag() - p.outer(p))
     True
     """
-    roots = probabilities.sqrt()
-    return roots * signs - probabilities * (roots * signs).sum(-1, keepdim=True)
+    signed = (log_probabilities / 2).exp() * signs
+    return signed - log_probabilities.exp() * signed.sum(-1, keepdim=True)
 
 
-def class_vectors(probabilities: Tensor) -> Tensor:
+def class_vectors(log_probabilities: Tensor) -> Tensor:
     """K×N×K: u_c = √p_c (e_c − p), whose outer products sum to diag(p) − p pᵀ."""
-    unit = torch.eye(probabilities.shape[1], dtype=probabilities.dtype, device=probabilities.device)
-    return probabilities.T.sqrt()[:, :, None] * (unit[:, None] - probabilities)
+    unit = torch.eye(log_probabilities.shape[1], dtype=log_probabilities.dtype, device=log_probabilities.device)
+    return (log_probabilities / 2).exp().T[:, :, None] * (unit[:, None] - log_probabilities.exp())
 
 
 def exact_squares(network: OpenNetwork) -> Tensor:
     """N×L: every image's own traces, by one backward pass per class."""
     _refuse_unsuitable(network, "exact")
-    return _squares(network, "exact", network.classes, lambda probabilities, rows: class_vectors(probabilities)).sum(1)
+    return _squares(network, "exact", network.classes, lambda logs, rows: class_vectors(logs)).sum(1)
 
 
 def sampled_squares(network: OpenNetwork, probes: int) -> Tensor:
     """N×P×L: unbiased estimates of every image's own traces, never negative, by one backward pass per probe."""
     _refuse_unsuitable(network, "sampled")
 
-    def directions(probabilities: Tensor, rows: Tensor) -> Tensor:
-        signs = torch.stack([_signs(network.seeds[row], probes, probabilities.shape[1]) for row in rows.tolist()], 1)
-        return logit_probe(probabilities, signs.to(probabilities))
+    def directions(logs: Tensor, rows: Tensor) -> Tensor:
+        signs = torch.stack([_signs(network.seeds[row], probes, network.classes) for row in rows.tolist()], 1)
+        return logit_probe(logs, signs.to(logs))
 
     return _squares(network, "sampled", probes, directions)
 
@@ -97,7 +101,7 @@ def _squares(network: OpenNetwork, method: str, passes: int, directions: Directi
         reason = watched.problem(logits)
         if reason:
             raise _not_piecewise_linear(method, reason)
-        vectors = directions(log_softmax(logits.detach(), 1).exp(), rows)
+        vectors = directions(log_softmax(logits.detach(), 1), rows)
         network.calls.gradients += len(images) * len(vectors)
         outputs = [one.output for one in watched.layers.values()]
         result = torch.zeros(len(images), len(vectors), len(network.names), dtype=torch.float64, device=images.device)

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -26,6 +26,7 @@ from locality.training.network import Weights
 from locality.training.new_model import new_model
 from locality.training.optimizer import Optimizer
 from locality.training.recipe import Augmentation, Net, Recipe, TrainingData
+from locality.training.regularisers import REGULARISERS
 from locality.training.regularisers.logit_squeezing import LogitSqueezing
 from locality.training.run_state import RunState
 from locality.training.schedules import Linear
@@ -211,8 +212,10 @@ def test_the_weight_of_a_regulariser_follows_its_schedule(tmp_path: Path) -> Non
         assert line["loss"] == pytest.approx(expected, rel=1e-6)
 
 
-def test_a_regulariser_of_weight_0_changes_nothing(tmp_path: Path) -> None:
-    none = train(replace(PLAIN, regularisers={"logit_squeezing": LogitSqueezing(0.0)}), tmp_path / "0", device="cpu")
+@pytest.mark.parametrize("name", REGULARISERS)
+def test_a_regulariser_of_weight_0_changes_nothing(tmp_path: Path, name: str) -> None:
+    regulariser: Any = REGULARISERS[name]
+    none = train(replace(PLAIN, regularisers={name: regulariser(weight=0.0)}), tmp_path / "0", device="cpu")
     without = train(PLAIN, tmp_path / "without", device="cpu")
     assert torch.equal(weights_of(none.model), weights_of(without.model))
 

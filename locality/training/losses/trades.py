@@ -29,6 +29,11 @@ class Trades(AttackedLoss):
     label_smoothing: float = 0.0
     stop_clean: bool = False
 
+    @property
+    def pass_weights(self) -> tuple[float, float]:
+        """What clean and attacked images add to the trace over all layers, the divergence's clean side being stopped."""
+        return 1.0, self.beta
+
     def passes(self, batch: TrainingBatch) -> Passes:
         return pair_of_passes(batch, batch.once("attacked images", lambda: self._attacked(batch)))
 
