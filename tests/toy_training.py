@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -196,3 +201,17 @@ def same_state(one: Any, other: Any) -> bool:
 def number(value: Tensor | float) -> float:
     """A term of a loss as a plain number."""
     return value.item() if isinstance(value, Tensor) else value
+
+
+def run_in_two_processes(script: str, recipe: Path, out: Path) -> None:
+    """Run a test file, which trains the recipe where it is the main module, in two processes that share the work."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1"]
+    command = [*launch, "--master-port", str(port), script, str(recipe), str(out)]
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join((str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")))
+    }
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240, env=environment)
+    assert ran.returncode == 0, ran.stderr

@@ -81,11 +81,17 @@ def accuracies(model: PixelModel, recipe: Recipe, progress: Progress = no_progre
     """Shares of the `eval` split that are classified correctly: clean, under PGD, and in the data set's variants.
 
     PGD is run at the threat that the model was trained against, if any, and at ℓ∞ with the recipe's `evaluate_epsilon`.
+    A loss that attacks of few steps flatter has `evaluation_steps`, the number of steps of a second PGD.
     """
     name, spec = recipe.data.name, getattr(model, "spec", None)
     data = eval_images(name, spec, MOST_IMAGES)
     threats = [recipe.threat, Threat("linf", recipe.evaluate_epsilon)]
-    attacks = {accuracy_name(threat, f"pgd{PGD_STEPS}"): threat for threat in threats if threat is not None}
+    attacks = {
+        accuracy_name(threat, f"pgd{steps}"): (threat, steps)
+        for steps in sorted({PGD_STEPS, getattr(recipe.loss, "evaluation_steps", PGD_STEPS)}, reverse=True)
+        for threat in threats
+        if threat is not None
+    }
     counts = _correct(model, data, attacks, progress)
     shares = {measurement: round(count / len(data), 4) for measurement, count in counts.items()}
     for variant in VARIANTS.get(name.split(":")[0], ()):
@@ -94,7 +100,9 @@ def accuracies(model: PixelModel, recipe: Recipe, progress: Progress = no_progre
     return shares
 
 
-def _correct(model: PixelModel, data: ImageDataset, attacks: dict[str, Threat], progress: Progress) -> dict[str, int]:
+def _correct(
+    model: PixelModel, data: ImageDataset, attacks: dict[str, tuple[Threat, int]], progress: Progress
+) -> dict[str, int]:
     """How many images are classified correctly, clean and under each attack; an image that is wrong clean stays wrong."""
     counts = dict.fromkeys(("clean", *attacks), 0)
     for first in range(0, len(data), BATCH):
@@ -102,8 +110,8 @@ def _correct(model: PixelModel, data: ImageDataset, attacks: dict[str, Threat], 
         batch = data.batch(indices)
         clean = _right(model, batch.images, batch.labels)
         counts["clean"] += int(clean.sum())
-        for measurement, threat in attacks.items():
-            points = pgd(model, batch.images, batch.labels, threat.radius, threat.norm, steps=PGD_STEPS)
+        for measurement, (threat, steps) in attacks.items():
+            points = pgd(model, batch.images, batch.labels, threat.radius, threat.norm, steps=steps)
             counts[measurement] += int((clean & _right(model, points, batch.labels)).sum())
         progress(indices[-1] + 1, len(data))
     return counts

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from locality.training.inner_attack import Mode
-from locality.zoo.nets.forward_pass import ForwardPass
+from locality.zoo.nets.forward_pass import ForwardPass, head_of
 from locality.zoo.pixel_model import PixelModel
 
 Weights = Mapping[str, Tensor]  # by the names that checkpoints use
@@ -52,6 +52,12 @@ class Network:
     def weights(self) -> dict[str, Tensor]:
         """The parameters themselves, by name."""
         return dict(self.model.net.named_parameters())
+
+    @cached_property
+    def head_weight(self) -> str:
+        """The name of the weight of the head, which must be a linear layer."""
+        head = head_of(self.model.net)
+        return next(name for name, weight in self.weights.items() if weight is head.weight)
 
     def forward(self, images: Tensor, weights: Weights) -> ForwardPass:
         """The pass to train on: it updates BatchNorm's statistics, and its gradients are averaged over the processes."""

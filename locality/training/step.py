@@ -85,6 +85,10 @@ class Regulariser(Protocol):
 
     def __call__(self, batch: TrainingBatch, value: LossValue) -> Tensor: ...
 
+    def terms(self, batch: TrainingBatch, value: LossValue) -> Terms:
+        """Further numbers for the log."""
+        ...
+
 
 class WeightShift(Protocol):
     """The weights at which the loss is evaluated; the step is then made from `weights`, the network's own.
@@ -213,7 +217,7 @@ class TrainingStep:
             weight = regulariser.weight * regulariser.schedule(batch.moment)
             penalty = regulariser(batch, value)
             total = total + weight * penalty
-            terms |= {name: penalty, f"{name}_weight": weight}
+            terms = merged(terms, {name: penalty, f"{name}_weight": weight}, regulariser.terms(batch, value))
         return total, terms
 
 

@@ -26,6 +26,8 @@ TRAININGS: dict[str, Training] = {
         Training("at", "AT", "robust"),
         Training("fast_at", "fast AT", "robust"),
         Training("trades", "TRADES", "robust"),
+        Training("alp", "ALP", "robust"),
+        Training("mart", "MART", "robust"),
         Training("certified", "certified", "certified"),
         Training("random", "random", "random"),
     )

@@ -1,9 +1,6 @@
 """One file, one line: a toy of each part of a training step, registered through the tables alone, runs end to end."""
 
 import json
-import os
-import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +8,17 @@ from typing import Any
 
 import pytest
 import torch
-from toy_training import Ascent, Backing, FeatureDecay, FirstAndLast, ToyLoss, same_state, toy_net, weights_of
+from toy_training import (
+    Ascent,
+    Backing,
+    FeatureDecay,
+    FirstAndLast,
+    ToyLoss,
+    run_in_two_processes,
+    same_state,
+    toy_net,
+    weights_of,
+)
 
 from locality.data.sources import shapes
 from locality.training import loop
@@ -26,7 +33,6 @@ from locality.training.weight_shifts import WEIGHT_SHIFTS
 from locality.zoo.load import load_model
 from locality.zoo.nets import NETS
 
-TESTS = Path(__file__).parents[1]
 TEXT = """
 name = "toys"
 net = { name = "toy", width = 6 }
@@ -137,14 +143,7 @@ def test_two_processes_shift_weights_alike(recipe_path: Path, tmp_path: Path) ->
     """Over two processes a shift sees the mean gradient and the same noise, so the loss curve is that of one process."""
     text = TEXT.replace('"toy", width = 6', '"tiny_vit", width = 24, depth = 2, heads = 2').replace("0.5 }", "0.05 }")
     recipe_path.write_text(text, encoding="utf-8")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1"]
-    command = [*launch, "--master-port", str(port), __file__, str(recipe_path), str(tmp_path / "two")]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(TESTS), os.environ.get("PYTHONPATH", "")))}
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240, env=environment)
-    assert ran.returncode == 0, ran.stderr
+    run_in_two_processes(__file__, recipe_path, tmp_path / "two")
     train(read_recipe(recipe_path), tmp_path / "one", device="cpu")
     for one, two in zip(log_of(tmp_path / "one"), log_of(tmp_path / "two"), strict=True):
         assert one["loss"] == pytest.approx(two["loss"], abs=1e-4)

@@ -2,9 +2,7 @@
 
 import copy
 import json
-import os
 import signal
-import socket
 import subprocess
 import sys
 from dataclasses import dataclass, replace
@@ -16,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.optim.swa_utils import update_bn
-from toy_training import same_state, weights_of
+from toy_training import run_in_two_processes, same_state, weights_of
 
 from locality.data.sources import shapes
 from locality.files import locked
@@ -50,7 +48,6 @@ SMALL = Recipe(
     augmentation=Augmentation(flip=True, shift=2),
     loss=Adversarial(InnerAttack(0.02, warm_up=0.5)),
 )
-TESTS = Path(__file__).parents[1]
 TEXT = """
 name = "small"
 net = {{ name = "{net}" }}
@@ -198,14 +195,7 @@ def test_a_setting_that_is_new_since_the_state_counts_as_its_default(tmp_path: P
 def test_two_processes_have_the_loss_curve_of_one(tmp_path: Path, loss: str) -> None:
     path = tmp_path / "recipe.toml"
     path.write_text(TEXT.format(net="tiny_vit", loss=loss), encoding="utf-8")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1"]
-    command = [*launch, "--master-port", str(port), __file__, str(path), str(tmp_path / "two")]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(TESTS), os.environ.get("PYTHONPATH", "")))}
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240, env=environment)
-    assert ran.returncode == 0, ran.stderr
+    run_in_two_processes(__file__, path, tmp_path / "two")
     train(read_recipe(path), tmp_path / "one", device="cpu")
     one, two = log_of(tmp_path / "one"), log_of(tmp_path / "two")
     assert [line["step"] for line in one] == [line["step"] for line in two] == [1, 2, 3, 4, 5, 6]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from locality.training.losses.adversarial import Adversarial, FastAdversarial
+from locality.training.losses.alp import Alp
+from locality.training.losses.mart import Mart
 from locality.training.losses.standard import Standard
 from locality.training.losses.trades import Trades
 from locality.training.step import Loss
@@ -12,4 +14,6 @@ LOSSES: dict[str, type[Loss]] = {
     "at": Adversarial,
     "fast_at": FastAdversarial,
     "trades": Trades,
+    "alp": Alp,
+    "mart": Mart,
 }

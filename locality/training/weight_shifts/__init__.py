@@ -6,6 +6,13 @@ The step is then made from the network's own weights. A new one is a new file an
 from __future__ import annotations
 
 from locality.training.step import WeightShift
+from locality.training.weight_shifts.awp import Awp, Awpt
 from locality.training.weight_shifts.no_shift import NoShift
+from locality.training.weight_shifts.sam import Sam
 
-WEIGHT_SHIFTS: dict[str, type[WeightShift]] = {"none": NoShift}
+WEIGHT_SHIFTS: dict[str, type[WeightShift]] = {
+    "none": NoShift,
+    "awp": Awp,
+    "awpt": Awpt,
+    "sam": Sam,
+}

@@ -81,3 +81,19 @@ def test_the_attack_starts_near_the_image_and_stays_in_the_ball() -> None:
     offset = (value.attacked.features - IMAGES.flatten(1)).abs()
     assert float(offset.max()) == pytest.approx(0.1, abs=1e-6)
     assert number(value.terms["kl_divergence"]) > 0
+
+
+def test_stop_clean_holds_the_clean_side_of_the_divergence(attacks: list[tuple[Objective, str]]) -> None:
+    """The value is the same; the gradient is that of a divergence from a constant."""
+    net = linear_net()
+    weight = dict(net.named_parameters())["1.weight"]
+    values = [
+        loss(batch_of(network_of(net), IMAGES, LABELS, loss))
+        for loss in (Trades(InnerAttack(0.1), beta=4.0, stop_clean=stop) for stop in (False, True))
+    ]
+    assert torch.equal(values[0].total, values[1].total)
+    clean, moved = softmax(net(IMAGES), dim=1).detach(), softmax(net(IMAGES + 0.1), dim=1)
+    expected = cross_entropy(net(IMAGES), LABELS) + 4 * (clean * (clean / moved).log()).sum(1).mean()
+    gradients = [torch.autograd.grad(total, weight)[0] for total in (values[0].total, values[1].total, expected)]
+    assert torch.allclose(gradients[1], gradients[2], atol=1e-5)
+    assert not torch.allclose(gradients[0], gradients[2], atol=1e-3)

@@ -1,0 +1,32 @@
+"""Whether a recipe's network ends in a linear layer, which closed forms and shifts of the last layer need."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from locality.errors import Problem
+from locality.training.settings import problems_in
+from locality.zoo.nets import NETS
+from locality.zoo.nets.forward_pass import head_of
+
+if TYPE_CHECKING:
+    from locality.training.recipe import Recipe
+
+
+def linear_head_problems(recipe: Recipe) -> list[Problem]:
+    """A problem unless the head of the recipe's network is a linear layer. The network is built without its weights."""
+    if problems_in(recipe.net):
+        return []  # listed already
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        try:
+            head = head_of(NETS[recipe.net.name](2, **recipe.net.options))
+        except (TypeError, ValueError) as error:
+            return [Problem("", f"needs the head of the network, which {recipe.net.name} does not show: {error}")]
+    if isinstance(head, nn.Linear):
+        return []
+    return [
+        Problem("", f"needs a network whose head is a linear layer, but that of {recipe.net.name} is {type(head).__name__}")
+    ]
