@@ -28,6 +28,9 @@ TRAININGS: dict[str, Training] = {
         Training("trades", "TRADES", "robust"),
         Training("alp", "ALP", "robust"),
         Training("mart", "MART", "robust"),
+        Training("rat", "RAT", "robust"),
+        Training("rat_terms", "RAT, Taylor terms", "robust"),
+        Training("rat_labels", "RAT, soft labels", "robust"),
         Training("certified", "certified", "certified"),
         Training("random", "random", "random"),
     )

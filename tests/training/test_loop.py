@@ -191,7 +191,7 @@ def test_a_setting_that_is_new_since_the_state_counts_as_its_default(tmp_path: P
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", ["at", "trades"])
+@pytest.mark.parametrize("loss", ["at", "trades", "rat_terms"])
 def test_two_processes_have_the_loss_curve_of_one(tmp_path: Path, loss: str) -> None:
     path = tmp_path / "recipe.toml"
     path.write_text(TEXT.format(net="tiny_vit", loss=loss), encoding="utf-8")

@@ -144,6 +144,23 @@ def test_every_part_is_read(tmp_path: Path) -> None:
         (GOOD + '[loss]\nname = "standard"\nlabel_smoothing = 1', "loss.label_smoothing", "must be at least 0 and below 1"),
         (GOOD + '[loss]\nname = "standard"\nbeta = 1', "loss", "has an unknown key 'beta'"),
         (GOOD + AT.replace('"at"', '"trades"') + "beta = -1", "loss.beta", "must be at least 0"),
+        (
+            GOOD + AT.replace('"at"', '"rat"') + "noise = { sigma = 0 }",
+            "loss.noise.sigma",
+            "must be above 0 and finite, got 0.0",
+        ),
+        (
+            GOOD + AT.replace('"at"', '"rat"') + 'noise = { unit = "rms" }',
+            "loss.noise.unit",
+            "must be one of absolute, relative",
+        ),
+        (GOOD + AT.replace('"at"', '"rat_labels"') + "eta = 1.5", "loss.eta", "must be a share from 0 to 1, got 1.5"),
+        (GOOD + AT.replace('"at"', '"rat_labels"') + "order = 3", "loss.order", "must be one of 1, 2, got 3"),
+        (
+            GOOD + 'precision = "bf16"\n' + AT.replace('"at"', '"rat_terms"'),
+            "loss.order",
+            'must be 1 with precision = "bf16", which rounds the second-order term away',
+        ),
         (GOOD + "regularisers = 1", "regularisers", "must be a table, got 1"),
         (GOOD + "[regularisers]\nnothing = { weight = 1 }", "regularisers", "must be one of logit_squeezing, trh, "),
         (GOOD + "[regularisers]\nlogit_squeezing = 1", "regularisers.logit_squeezing", "must be a table such as { weight"),

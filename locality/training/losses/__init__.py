@@ -5,6 +5,9 @@ from __future__ import annotations
 from locality.training.losses.adversarial import Adversarial, FastAdversarial
 from locality.training.losses.alp import Alp
 from locality.training.losses.mart import Mart
+from locality.training.losses.rat import Rat
+from locality.training.losses.rat_labels import RatLabels
+from locality.training.losses.rat_terms import RatTerms
 from locality.training.losses.standard import Standard
 from locality.training.losses.trades import Trades
 from locality.training.step import Loss
@@ -16,4 +19,7 @@ LOSSES: dict[str, type[Loss]] = {
     "trades": Trades,
     "alp": Alp,
     "mart": Mart,
+    "rat": Rat,
+    "rat_terms": RatTerms,
+    "rat_labels": RatLabels,
 }

@@ -35,23 +35,17 @@ class Trades(AttackedLoss):
         return 1.0, self.beta
 
     def passes(self, batch: TrainingBatch) -> Passes:
-        return pair_of_passes(batch, batch.once("attacked images", lambda: self._attacked(batch)))
+        return pair_of_passes(batch, divergent_images(batch, self.attack))
 
     def value(self, passes: Passes, labels: Tensor) -> LossValue:
         clean, attacked = clean_pass(passes), attacked_pass(passes)
         fit = cross_entropy(clean.logits, labels, label_smoothing=self.label_smoothing)
-        reference = clean.logits.detach() if self.stop_clean else clean.logits
-        divergence = kl_divergence(log_softmax(reference, dim=1), attacked.logits).mean()
+        divergence = divergence_of(passes, self.stop_clean)
         terms: Terms = {"cross_entropy": fit, "kl_divergence": divergence}
         return LossValue(fit + self.beta * divergence, terms, clean, attacked, fit)
 
     def trace(self, passes: Passes, labels: Tensor, bias: bool = False) -> Tensor:
         return trace_trades(clean_pass(passes), attacked_pass(passes), self.beta, self.stop_clean, bias)
-
-    def _attacked(self, batch: TrainingBatch) -> Tensor:
-        with torch.no_grad():
-            clean = log_softmax(batch.attacked_logits(batch.images, self.attack.mode), dim=1)
-        return batch.attack(self.attack, lambda logits: kl_divergence(clean, logits), "near")
 
     def problems(self) -> list[Problem]:
         return at_least_0("beta", self.beta) + below_1("label_smoothing", self.label_smoothing)
@@ -60,3 +54,20 @@ class Trades(AttackedLoss):
 def kl_divergence(reference: Tensor, logits: Tensor) -> Tensor:
     """N: KL(reference ‖ softmax(logits)) of each row; `reference` holds log-probabilities."""
     return kl_div(log_softmax(logits, dim=1), reference, reduction="none", log_target=True).sum(1)
+
+
+def divergence_of(passes: Passes, stop_clean: bool = False) -> Tensor:
+    """Mean KL(clean ‖ attacked); `stop_clean` lets the gradient flow through the attacked side alone."""
+    clean = clean_pass(passes).logits
+    return kl_divergence(log_softmax(clean.detach() if stop_clean else clean, dim=1), attacked_pass(passes).logits).mean()
+
+
+def divergent_images(batch: TrainingBatch, attack: InnerAttack) -> Tensor:
+    """The batch's images, attacked once per step to maximise the divergence from the clean ones."""
+
+    def attacked() -> Tensor:
+        with torch.no_grad():
+            clean = log_softmax(batch.attacked_logits(batch.images, attack.mode), dim=1)
+        return batch.attack(attack, lambda logits: kl_divergence(clean, logits), "near")
+
+    return batch.once("attacked images", attacked)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.nn.functional import kl_div, log_softmax
 
 from locality.errors import ArgumentError, Problem
 from locality.training.losses.split import SplitLoss
 from locality.training.regularisers.weighted import Weighted
 from locality.training.settings import from_0_to_1
+from locality.training.soft_labels import label_divergence, label_table
 from locality.training.step import LossValue, TrainingBatch
 
 if TYPE_CHECKING:
@@ -53,8 +53,7 @@ class S2o(Weighted):
 
 def soft_label_loss(logits: Tensor, labels: Tensor, label_share: float = 0.2) -> Tensor:
     """The mean of KL(t ‖ softmax(logits)) with the targets of these logits."""
-    targets = soft_labels(logits, label_share)[labels]
-    return kl_div(log_softmax(logits, dim=1), targets, reduction="batchmean")
+    return label_divergence(soft_labels(logits, label_share)[labels], logits)
 
 
 @torch.no_grad()
@@ -66,8 +65,4 @@ def soft_labels(logits: Tensor, label_share: float = 0.2) -> Tensor:
     """
     logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
     correlations = (logits.T @ logits).abs()
-    parts = correlations.amax(1, keepdim=True) - correlations
-    alone = torch.eye(len(parts), dtype=torch.bool, device=parts.device)
-    parts = torch.where(parts.masked_fill(alone, 0.0).sum(1, keepdim=True) > 0, parts, 1.0).masked_fill(alone, 0.0)
-    targets = (1 - label_share) * parts / parts.sum(1, keepdim=True)
-    return targets.masked_fill(alone, label_share)
+    return label_table(correlations.amax(1, keepdim=True) - correlations, label_share)
