@@ -1,17 +1,25 @@
 """`locality train` as a person types it: a small recipe end to end, an interrupted run, and mistakes."""
 
 import json
+import re
+import signal
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from small_cifar10 import CLASSES
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from typer.testing import CliRunner
 
+import locality.progress
 from locality.cli import app
 from locality.data.sources import shapes
 from locality.files import file_hash
-from locality.training import loop
+from locality.training import export, loop, reports
+from locality.training.reports import EpochLines, Report
 from locality.training.run_state import RunState, write_state
 from locality.types import Threat
 from locality.zoo.load import load_model
@@ -68,7 +76,11 @@ def test_a_recipe_end_to_end(command: list[str], tmp_path: Path) -> None:
     for name, share in card.accuracy.items():
         assert f"{name}: {share:.1%}" in result.output
     assert "small.safetensors" in "".join(result.output.split())
-    assert "minutes" in result.output
+    assert "Finished: trained in " in result.output
+    # A line per epoch, on standard error.
+    epochs = [line for line in result.stderr.splitlines() if line.startswith("epoch ")]
+    assert [line.split(":")[0] for line in epochs] == ["epoch 1 of 2", "epoch 2 of 2"]
+    assert re.fullmatch(r"epoch 2 of 2: loss \d\.\d{3}, attacked \d+\.\d%, learning rate [\de.-]+, .* s", epochs[1])
     # The log has a line for the end of each epoch.
     lines = [json.loads(text) for text in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [(line["step"], line["epoch"]) for line in lines] == [(2, 1), (4, 2)]
@@ -100,6 +112,126 @@ def test_an_interrupted_run_resumes(command: list[str], tmp_path: Path, monkeypa
     monkeypatch.setattr(loop, "write_state", write_state)
     assert CliRunner().invoke(app, command).exit_code == 0
     assert (tmp_path / "interrupted/small/small.safetensors").read_bytes() == whole
+
+
+def test_a_finished_run_says_so(command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither training nor the measurement of accuracies is repeated, unless a file is missing."""
+    first = CliRunner().invoke(app, command)
+    assert first.exit_code == 0
+    monkeypatch.setattr(export, "accuracies", lambda *_: pytest.fail("they were measured before"))
+    again = CliRunner().invoke(app, command)
+    assert again.exit_code == 0, again.output
+    assert "The run was finished before, in " in again.stdout
+    assert next(line for line in first.stdout.splitlines() if line.startswith("clean: ")) in again.stdout
+    monkeypatch.undo()
+    (tmp_path / "runs/small/small.json").unlink()
+    monkeypatch.setattr(shapes, "DEFAULT_COUNT", {"eval": 60, "train": 60})
+    assert "Finished: trained in " in CliRunner().invoke(app, command).stdout
+    assert (tmp_path / "runs/small/small.json").exists()
+
+
+def test_ctrl_c_is_one_sentence(command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stopping(EpochLines):
+        def __call__(self, report: Report) -> None:
+            super().__call__(report)
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(reports, "EpochLines", Stopping)
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 130
+    assert result.stderr.splitlines()[-1] == "Interrupted. The state is saved; run the same command to resume."
+    assert torch.load(tmp_path / "runs/small/state.pt", weights_only=True)["step"] == 2
+    monkeypatch.undo()
+    monkeypatch.setattr(shapes, "DEFAULT_COUNT", {"eval": 60, "train": 60})
+    resumed = CliRunner().invoke(app, command)
+    assert resumed.exit_code == 0
+    assert [line[:12] for line in resumed.stderr.splitlines() if line.startswith("epoch ")] == ["epoch 2 of 2"]
+
+    def at_once(*_: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop, "load_dataset", at_once)
+    command[3] = str(tmp_path / "other")
+    result = CliRunner().invoke(app, command)
+    assert (result.exit_code, result.stderr) == (130, "Interrupted. Nothing was saved yet.\n")
+    monkeypatch.undo()
+    monkeypatch.setattr(shapes, "DEFAULT_COUNT", {"eval": 60, "train": 60})
+    monkeypatch.setattr(export, "accuracies", at_once)  # after the last step, the state is saved, too
+    result = CliRunner().invoke(app, command)
+    assert (result.exit_code, result.stderr.splitlines()[-1][:34]) == (130, "Interrupted. The state is saved; r")
+
+
+def test_the_monitor_is_part_of_the_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shapes, "DEFAULT_COUNT", {"eval": 20, "train": 60})
+    path = tmp_path / "recipe.toml"
+    text = RECIPE.replace('"shapes_vit", width = 24, depth = 1, heads = 2', '"shapes_cnn"')
+    path.write_text(text + "[monitor]\nimages = 10\nsteps = 1\n", encoding="utf-8")
+    result = CliRunner().invoke(app, ["train", str(path), "--out", str(tmp_path / "runs"), "--device", "cpu"])
+    assert result.exit_code == 0, result.output
+    (_, line) = [line for line in result.stderr.splitlines() if line.startswith("epoch ")]
+    measured = json.loads((tmp_path / "runs/small/monitor.jsonl").read_text(encoding="utf-8").splitlines()[-1])
+    assert f", eval robust {1 - measured['eval_robust_error']:.1%}, gap {measured['error_gap']:+.1%}, " in line
+    assert f", WCI {measured['wci']:.4g}, " in line
+    assert re.search(r" s \(\d+% for the monitor\)$", line)
+
+
+def test_only_the_main_process_prints(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locality.progress, "SECONDS_BEFORE_FIRST_LINE", 0.0)
+    monkeypatch.setattr(locality.progress, "SECONDS_BETWEEN_LINES", 0.0)
+    assert "training small: 2 of 4 steps" in CliRunner().invoke(app, command).stderr
+    command[3] += "_other"
+    monkeypatch.setenv("RANK", "1")  # the bar is chosen before the processes know each other
+    assert "training small" not in CliRunner().invoke(app, command).stderr
+
+
+def events(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """What TensorBoard shows: steps and values by tag."""
+    accumulator = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    accumulator.Reload()
+    return {tag: [(one.step, one.value) for one in accumulator.Scalars(tag)] for tag in accumulator.Tags()["scalars"]}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_tensorboard_has_each_step_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is killed after a few lines repeats some of them; TensorBoard shows those of the log."""
+    monkeypatch.setattr(shapes, "DEFAULT_COUNT", {"eval": 20, "train": 60})
+    monkeypatch.setattr(loop, "STEPS_BETWEEN_LINES", 1)
+    path = tmp_path / "recipe.toml"
+    text = RECIPE.replace('"shapes_vit", width = 24, depth = 1, heads = 2', '"shapes_cnn"')
+    path.write_text(text + "[monitor]\nimages = 10\nsteps = 1\n", encoding="utf-8")
+    command = ["train", str(path), "--out", str(tmp_path / "runs"), "--device", "cpu", "--tensorboard"]
+    monkeypatch.setattr(loop, "SECONDS_BETWEEN_STATES", -1.0)
+
+    def kill(state: RunState, file: Path) -> None:
+        if state.step == 3:
+            raise InterruptedError  # the line of step 3 is written, its state is not
+        write_state(state, file)
+
+    monkeypatch.setattr(loop, "write_state", kill)
+    assert isinstance(CliRunner().invoke(app, command).exception, InterruptedError)
+    folder = tmp_path / "runs/small"
+    assert [step for step, _ in events(folder / "tensorboard")["log/loss"]] == [1, 2, 3]
+    monkeypatch.setattr(loop, "write_state", write_state)
+    time.sleep(1.1)  # event files are named, and so ordered, by the second
+    assert CliRunner().invoke(app, command).exit_code == 0
+    shown = events(folder / "tensorboard")
+    for name in ("log", "monitor"):
+        lines = [json.loads(line) for line in (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
+        for key in ("loss", "learning_rate") if name == "log" else ("wci", "eval_robust_error"):
+            expected = [(line["step"], pytest.approx(line[key], rel=1e-6)) for line in lines]
+            assert shown[f"{name}/{key}"] == expected
+    assert [step for step, _ in shown["log/loss"]] == [1, 2, 3, 4]
+    assert {tag for tag in shown if tag.endswith("/trace")} > {"monitor/trace"}
+
+
+def test_tensorboard_is_an_extra(command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    result = CliRunner().invoke(app, [*command, "--tensorboard"])
+    assert isinstance(result.exception, ValueError)
+    assert str(result.exception) == (
+        "`--tensorboard` needs TensorBoard, which is not installed: pip install 'locality[tensorboard]'"
+    )
+    assert not (tmp_path / "runs").exists()
 
 
 def test_mistakes_are_one_sentence_before_anything_is_made(tmp_path: Path) -> None:
