@@ -1,4 +1,4 @@
-"""`locality figures`: draw the paper's figures from stored results."""
+"""`locality figures`: draw the paper's figures from stored results, or the curves of training runs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ import typer
 from locality.cli.options import check_folder
 from locality.cli.options import method_names as names_between_commas
 from locality.cli.printing import say
-from locality.cli.table import OneData, Results, read
+from locality.cli.table import OneData, read
+from locality.errors import ArgumentError
 
+FOLDERS_HELP = "Folder that `locality bench` wrote, or folders that `locality train` wrote."
+Folders = Annotated[list[Path], typer.Argument(metavar="RESULTS", help=FOLDERS_HELP)]
 WHICH_HELP = (
     "Figures, separated by commas: 2.3, 2.4, 3.2, 3.3, 3.4, 3.5, B.1, B.2, distance. Default: all that the results allow."
 )
@@ -35,7 +38,7 @@ class Score(StrEnum):
 
 
 def figures(
-    results: Results,
+    results: Folders,
     which: Annotated[str | None, typer.Option(help=WHICH_HELP)] = None,
     out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("figures"),
     formats: Annotated[str, typer.Option("--format", help="File formats, separated by commas: png, pdf, svg.")] = "png,pdf",
@@ -52,12 +55,21 @@ def figures(
         typer.Option(help='Attack of Figure 3.4, such as "linf 8/255". Default: the most frequent one.'),
     ] = None,
 ) -> None:
-    """Draw the figures of the paper from the results of a benchmark. Each of several data sets has its own figures."""
+    """Draw the figures of the paper from the results of a benchmark, or the curves of training runs.
+
+    Each of several data sets has its own figures. Several runs are drawn in one figure.
+    """
+    check_folder(out)
+    if any((folder / "log.jsonl").is_file() for folder in results):
+        _check_omitted(which=which, data=data, methods=methods, score=score, attack=attack)
+        _draw_runs(results, out, names_between_commas(formats), width)
+        return
+    if len(results) > 1:
+        raise ArgumentError("RESULTS", "one folder of results, or one or several runs", " ".join(map(str, results)))
     from locality.report.figures.catalogue import draw_figures
     from locality.report.figures.options import figure_options
 
-    check_folder(out)
-    tables = read(results, data)
+    tables = read(results[0], data)
     options = figure_options(
         tables, names_between_commas(methods) if methods else None, None if score is None else score.value, attack
     )
@@ -67,3 +79,17 @@ def figures(
         say(", ".join(map(str, paths)))
     for name, reason in drawn.skipped.items():
         say(f"locality: Figure {name} skipped: {reason}", error=True)
+
+
+def _check_omitted(**given: object) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise ArgumentError(f"--{name}", "omitted for the curves of training runs", str(value))
+
+
+def _draw_runs(folders: list[Path], out: Path, formats: list[str], width: FigureWidth) -> None:
+    from locality.report.figures.files import write_figure
+    from locality.report.figures.training_curves import read_run, training_curves_plot
+
+    plot = training_curves_plot([read_run(folder) for folder in folders], width.value)
+    say(", ".join(map(str, write_figure(plot.figure, out, "training", formats))))

@@ -66,6 +66,7 @@ class Monitor:
             losses, attacked[name] = under_attack.losses, under_attack.images
             gradients += under_attack.gradients
             numbers |= {
+                f"{name}_images": len(losses),
                 f"{name}_loss": float(losses.clean_loss.mean()),
                 f"{name}_error": float(losses.clean_error.mean()),
                 f"{name}_robust_loss": float(losses.robust_loss.mean()),
