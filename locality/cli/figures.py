@@ -59,8 +59,10 @@ def figures(
 
     Each of several data sets has its own figures. Several runs are drawn in one figure.
     """
+    from locality.report.figures.training_curves import is_run
+
     check_folder(out)
-    if any((folder / "log.jsonl").is_file() for folder in results):
+    if any(map(is_run, results)):
         _check_omitted(which=which, data=data, methods=methods, score=score, attack=attack)
         _draw_runs(results, out, names_between_commas(formats), width)
         return

@@ -22,7 +22,8 @@ class TensorBoardWriter:
             raise ValueError(
                 "`--tensorboard` needs TensorBoard, which is not installed: pip install 'locality[tensorboard]'"
             ) from None
-        self.folder, self.make, self.writer = folder, SummaryWriter, None
+        self.folder, self.make = folder, SummaryWriter
+        self.writer: SummaryWriter | None = None
 
     def __call__(self, report: Report) -> None:
         step = report.logged["step"]

@@ -218,8 +218,9 @@ def test_tensorboard_has_each_step_once(tmp_path: Path, monkeypatch: pytest.Monk
     for name in ("log", "monitor"):
         lines = [json.loads(line) for line in (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
         for key in ("loss", "learning_rate") if name == "log" else ("wci", "eval_robust_error"):
-            expected = [(line["step"], pytest.approx(line[key], rel=1e-6)) for line in lines]
-            assert shown[f"{name}/{key}"] == expected
+            steps, values = zip(*shown[f"{name}/{key}"], strict=True)
+            assert list(steps) == [line["step"] for line in lines]
+            assert list(values) == pytest.approx([line[key] for line in lines], rel=1e-6)
     assert [step for step, _ in shown["log/loss"]] == [1, 2, 3, 4]
     assert {tag for tag in shown if tag.endswith("/trace")} > {"monitor/trace"}
 

@@ -134,12 +134,6 @@ def training_curves_plot(runs: Sequence[Run], width: Width = "page") -> Plot:
         _scale(axis, panel)
     for axis in axes[-ACROSS[width] :]:
         axis.set_xlabel("epoch")
-    shown = {
-        curve
-        for panel in drawn
-        for curve in panel.curves
-        if any(curve.column in (run.log if panel.source == "log" else run.monitor) for run in runs)
-    }
     seen = {curve for panel in drawn for curve in panel.curves for run in runs if curve.column in run.columns(panel)}
     figure.legend(**_legend({plain(run.name): colour for run, colour in zip(runs, looks, strict=True)}, seen, width))
     return Plot(figure)
@@ -150,7 +144,7 @@ def _draw(axis: Axes, panel: Panel, columns: Columns, colour: str) -> None:
         if curve.column not in columns:
             continue  # not every loss makes a pass without attack
         epochs, values = columns["epoch"], columns[curve.column]
-        marker = {"marker": "o", "markersize": 2} if len(epochs) < 3 else {}  # one epoch has no line
+        marker: dict[str, Any] = {"marker": "o", "markersize": 2} if len(epochs) < 3 else {}  # one epoch has no line
         axis.plot(epochs, values, color=colour, linewidth=1.1, **curve.style, **marker)
         error = columns.get(f"{curve.column}_error")
         if error is not None and np.isfinite(error).any():
