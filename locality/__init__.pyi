@@ -30,6 +30,8 @@ from .errors import DataError as DataError
 from .errors import Fault as Fault
 from .errors import ModelError as ModelError
 from .report.explanation import explain_image as explain_image
+from .robustness.landscape import input_landscape as input_landscape
+from .robustness.landscape import weight_landscape as weight_landscape
 from .robustness.robust_accuracy import robust_accuracy as robust_accuracy
 from .robustness.transfer import transfer_accuracy as transfer_accuracy
 from .runner.evaluate import evaluate as evaluate

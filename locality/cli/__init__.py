@@ -24,6 +24,7 @@ from locality.cli import (
     eval,
     explain,
     figures,
+    landscape,
     models,
     report,
     robust,
@@ -48,6 +49,7 @@ app.command("compare")(MeasuringCommand(compare.compare))
 app.command("robust")(MeasuringCommand(robust.robust))
 app.command("certify")(MeasuringCommand(certify.command))
 app.command("curvature")(MeasuringCommand(curvature.curvature))
+app.command("landscape")(MeasuringCommand(landscape.landscape))
 app.command("bench")(bench.bench)
 app.command("table")(table.table)
 app.command("figures")(figures.figures)

@@ -49,7 +49,7 @@ class MeasuringCommand:
 
 def check_names(given: Mapping[str, Any]) -> None:
     """Raise for names of models, methods, searches and data that cannot be right; loading them checks the rest."""
-    for option in ("model", "first", "second", "surrogate"):
+    for option in ("model", "first", "second", "surrogate", "against"):
         _check_model(given.get(option) or "")
     for name in method_names(given.get("methods") or ""):
         methods = table_names("attribution", "METHODS")

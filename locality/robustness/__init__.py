@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Literal
 
 from locality.errors import ArgumentError, did_you_mean
 from locality.types import NORMS, Norm, Threat
+
+Space = Literal["input", "weights"]  # of a loss landscape
 
 
 @dataclass(frozen=True)

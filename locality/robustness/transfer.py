@@ -27,7 +27,8 @@ from locality.robustness.pgd import LOSSES
 from locality.robustness.results import AttackedImages
 from locality.robustness.robust_accuracy import check_attacked, data_hashes, model_provenance
 from locality.statistics import share_summary
-from locality.types import Batch, ModelSpec, Norm, Threat
+from locality.types import Batch, Norm, Threat
+from locality.zoo.preprocessing import check_same_pixels
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -117,7 +118,9 @@ def transfer_accuracy(
     threat, chosen = Threat(norm, epsilon), parse_attack(attack)
     check_surrogate(attack)
     check_attacked(images, labels)
-    _check_alike(getattr(model, "spec", None), getattr(surrogate, "spec", None))
+    specs = [getattr(one, "spec", None) for one in (model, surrogate)]
+    if specs[0] is not None and specs[1] is not None:
+        check_same_pixels(specs[0], specs[1], "surrogate")
     given_device = images.device if isinstance(images, Tensor) else torch.device("cpu")
     model, device = on_device(model, device, given_device)
     surrogate, _ = on_device(surrogate, device, device)
@@ -206,15 +209,3 @@ def _judged(
         "surrogate_clean": correct(guessed, batch.accepted).tolist(),
         "surrogate_robust": correct(guessed_then, batch.accepted).tolist(),
     }
-
-
-def _check_alike(model: ModelSpec | None, surrogate: ModelSpec | None) -> None:
-    """Raise unless both models see the same pixels of an image and number its classes alike, as far as that is known."""
-    if model is None or surrogate is None:
-        return
-    for what in ("input_size", "resize", "interpolation"):
-        own, other = getattr(model, what), getattr(surrogate, what)
-        if own != other:
-            raise ArgumentError("surrogate", f"a model of the same `{what}`, {own}", other, "both must see the same pixels")
-    if model.classes and surrogate.classes and model.classes != surrogate.classes:
-        raise ArgumentError("surrogate", f"a model of the same classes as {model.name}", surrogate.name)

@@ -154,3 +154,13 @@ def _numbers_text(numbers: Sequence[float]) -> str:
     if len(set(numbers)) == 1:
         return f"{numbers[0]:.6g}"
     return f"({', '.join(f'{number:.6g}' for number in numbers)})"
+
+
+def check_same_pixels(model: ModelSpec, other: ModelSpec, argument: str) -> None:
+    """Raise unless two models see the same pixels of an image and number its classes alike; each normalises by itself."""
+    for what in ("input_size", "resize", "interpolation"):
+        own, theirs = getattr(model, what), getattr(other, what)
+        if own != theirs:
+            raise ArgumentError(argument, f"a model of the same `{what}`, {own}", theirs, "both must see the same pixels")
+    if model.classes and other.classes and model.classes != other.classes:
+        raise ArgumentError(argument, f"a model of the same classes as {model.name}", other.name)

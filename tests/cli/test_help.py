@@ -21,6 +21,7 @@ COMMANDS = [
     "eval",
     "explain",
     "figures",
+    "landscape",
     "models",
     "report",
     "robust",
