@@ -130,7 +130,7 @@ def test_a_damaged_tar_is_refused_wherever_the_damage_is(tmp_path: Path) -> None
 
 
 def test_the_real_table_names_every_loader() -> None:
-    assert {entry.source for entry in fetch.FETCHABLE.values()} == {"tiny-imagenet", "imagenet", "coco"}
+    assert {entry.source for entry in fetch.FETCHABLE.values()} == {"tiny-imagenet", "imagenet", "coco", "cifar10"}
     for entry in fetch.FETCHABLE.values():
         for archive in entry.archives:
             assert archive.url.startswith(("http://", "https://"))

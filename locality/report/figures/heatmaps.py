@@ -124,7 +124,7 @@ def heatmap_plot(results: Results, rows: Sequence[Row], methods: Sequence[str] |
         raise NotMeasuredError(NO_MAPS)
     stored = list(dict.fromkeys(method for row in rows for model, method in row.image.maps if model == row.model.name))
     chosen = tuple(methods or panel_methods(stored))
-    scores = _f1_scores(results)
+    scores, scored = _f1_scores(results), not results.rows.empty
     narrow = width == "column"
     wide, beside, between = (COLUMN_WIDTH, 0.5, 0.36) if narrow else (PAGE_WIDTH, 1.35, 0.24)
     tile = (wide - beside) / (len(chosen) + 1)
@@ -141,13 +141,13 @@ def heatmap_plot(results: Results, rows: Sequence[Row], methods: Sequence[str] |
             defined = values is not None and not np.isnan(values.astype(np.float64)).all()
             picture = heat_picture(row.image.image, values, limit) if defined and values is not None else None
             draw_tile(panel, picture, row.image.boxes)
-            words = [plain(method, 9)] if narrow else ["F1"] if scores else []
-            if scores:
+            words = [plain(method, 9)] if narrow else ["F1"] if scored else []
+            if scored:
                 score = scores.get((row.model.name, row.image.image_id, method), math.nan)
                 words.append("undefined" if math.isnan(score) else f"{score:.2f}")
             panel.set_xlabel(" ".join(words), fontsize=7, labelpad=2)
         if narrow:
-            axes[0].set_xlabel("F1:" if scores else "", fontsize=7, labelpad=2, loc="right")
+            axes[0].set_xlabel("F1:" if scored else "", fontsize=7, labelpad=2, loc="right")
         elif index == 0:
             first = "image and box" if any(row.image.boxes for row in rows) else "image"
             for panel, title in zip(axes, [first, *chosen], strict=True):
