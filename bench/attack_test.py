@@ -1,129 +1,106 @@
-"""Attacks on what locality has stored: each must be noticed or harmless.
+"""Attacks on what locality stores, downloads and reads, counted. Each must be held.
 
-    python bench/attack_test.py [--flips 400] [--seed 0] [--out bench/results/attack_test.json]
+    python bench/attack_test.py [--only kills,flips,stale,downloads,hostile] [--kills 102] [--flips 400] [--seed 0]
 
-flips: one bit of one file is inverted, then the file is read again. The files are the units, the plan and the merged tables
-of a benchmark, the state of a training run, and the store of `locality robust`. "noticed": the unit or batch counts as
-missing, or one sentence says that the file is damaged. "harmless": the same is read as before. "wrong": other numbers
-are read. "stopped": the next run of a benchmark could not go on.
+- kills: `locality bench`, `robust` and `train` are killed (SIGKILL) at random moments; the results must be those of an
+  undisturbed run, byte for byte.
+- flips: one bit of a stored file is inverted; it must be noticed or harmless.
+- stale: weights, code, data or settings change after a unit was stored; it must be measured again.
+- downloads: a server cuts, stalls, lies and changes its file, and links and pipes lie in the folder; the right bytes arrive,
+  or one sentence says why not, and nothing else is left behind.
+- hostile: files made to break a reader go through the commands; each ends with one sentence and exit code 2.
 
-In the end the benchmark runs over a folder in which every unit has a flipped bit: its tables must be those of the first run.
+The result goes to bench/results/attack_test.json; sections that did not run keep what is there. The exit code is 1 if
+anything failed.
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
-import hashlib
 import json
+import platform
 import random
 import sys
 import tempfile
-import warnings
-from collections import Counter
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
+from attacks.counted_tests import counted
+from attacks.flips import flips
+from attacks.kill_targets import targets
+from attacks.kills import kill_target
 
-from locality.results.folder import read_results
-from locality.robustness.attack_cache import AttackCache
-from locality.runner.run import Machine, run_suite
-from locality.runner.suite import DataChoice, ModelChoice, Suite
-from locality.training.run_state import RunState, read_state, write_state
-
-SUITE = Suite("attacked", (ModelChoice("shapes_cnn"),), DataChoice("shapes", limit=6), ("SM",), block=2)
-HERE = Machine(processes=0)
-Read = Callable[[], Any]  # what is stored; None or an error where it is damaged
-
-
-def hashes(folder: Path) -> dict[str, str]:
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
+RESULT = Path(__file__).parent / "results/attack_test.json"
+LISTS = {  # section ↦ file and test with the list of cases
+    "stale": ("tests/runner/test_stale_changes.py", "test_a_change_is_noticed"),
+    "downloads": ("tests/test_download_tricks.py", "test_a_trick_is_held"),
+    "hostile": ("tests/cli/test_hostile_files.py", "test_a_hostile_file_is_one_sentence"),
+}
+Section = Callable[[argparse.Namespace], tuple[bool, dict[str, Any]]]  # whether all was held, and the counts
 
 
-def flip_a_bit(path: Path, draw: random.Random) -> None:
-    content = bytearray(path.read_bytes())
-    content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
-    path.write_bytes(content)
+def say(text: str) -> None:
+    print(text, flush=True)
 
 
-def stored_results(folder: Path, units: int) -> Any:
-    """All numbers in the folder as text; None if some units are left out."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        results = read_results(folder)
-    if results.provenance["units"]["finished"] != units:
-        return None
-    return [results.name, dict(results.provenance), {name: table.to_json() for name, table in results.items()}]
-
-
-def made_files(folder: Path) -> list[tuple[Path, Read]]:
-    """The files to attack, each with the function that reads it."""
-    bench, state, store = folder / "bench", folder / "state.pt", AttackCache(folder / "batches")
-    units = run_suite(SUITE, bench, HERE).units
-    weights = {"weight": torch.rand(20, 20), "bias": torch.rand(20)}
-    write_state(RunState(7, weights, {"lr": 0.1}, {"average": {"decay": 0.99}}, 12.5, {"name": "small"}, "f" * 64), state)
-    for name in "abc":
-        store.save(name, {"survived": [True, False, True], "steps": [3, 1, 20], "margin": [0.25, -0.5, 1.0]})
-    files: list[tuple[Path, Read]] = [(state, lambda: repr(read_state(state)))]
-    files += [(path, functools.partial(store.load, path.stem)) for path in sorted((folder / "batches").iterdir())]
-    whole = [*sorted((bench / "units").iterdir()), bench / "plan.json"]
-    files += [(path, lambda: stored_results(bench, units)) for path in whole]
-    files += [(path, lambda: stored_results(bench / "tables", units)) for path in sorted((bench / "tables").iterdir())]
-    return files
-
-
-def judged(path: Path, read: Read, before: Any) -> str:
-    try:
-        after = read()
-    except ValueError as error:
-        if path.parent.name == "units" or ("damaged" not in str(error) and "another version" not in str(error)):
-            return "stopped"
-        return "noticed"
-    if after is None:
-        return "noticed"
-    return "harmless" if after == before else "wrong"
-
-
-def flips(count: int, seed: int) -> dict[str, int]:
-    """How many of the flipped bits were noticed, harmless, read as other numbers, or stopped the run."""
-    draw = random.Random(seed)
-    verdicts: Counter[str] = Counter(noticed=0, harmless=0, wrong=0, stopped=0)
+def kills(given: argparse.Namespace) -> tuple[bool, dict[str, Any]]:
+    draw = random.Random(given.seed)
+    tallies = {}
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        files = made_files(folder)
-        expected = [read() for _, read in files]
-        tables = hashes(folder / "bench/tables")
-        for number in range(count):
-            path, read = files[number % len(files)]
-            content = path.read_bytes()
-            flip_a_bit(path, draw)
-            verdict = judged(path, read, expected[number % len(files)])
-            verdicts[verdict] += 1
-            if verdict in ("wrong", "stopped"):
-                print(f"{verdict}: {path.relative_to(folder)}", flush=True)
-            path.write_bytes(content)
-        for path in (folder / "bench/units").glob("*.parquet"):
-            flip_a_bit(path, draw)
-        verdicts["kept after damage"] = run_suite(SUITE, folder / "bench", HERE).kept
-        verdicts["tables that differ after repair"] = int(hashes(folder / "bench/tables") != tables)
-    return dict(verdicts)
+        several = targets(Path(name))
+        for index, target in enumerate(several):
+            share = given.kills // len(several) + (index < given.kills % len(several))
+            tallies[target.name] = kill_target(target, Path(name), share, draw, say)
+    total = sum(tally.kills for tally in tallies.values())
+    held = total >= given.kills and all(tally.held for tally in tallies.values())
+    return held, {"kills": total} | {name: tally.to_json() for name, tally in tallies.items()}
+
+
+def flipped_bits(given: argparse.Namespace) -> tuple[bool, dict[str, Any]]:
+    verdicts = flips(given.flips, given.seed)
+    held = verdicts["noticed"] + verdicts["harmless"] == given.flips and not verdicts["tables that differ after repair"]
+    return held, {"flips": given.flips, **verdicts}
+
+
+def listed(section: str) -> Section:
+    def run(given: argparse.Namespace) -> tuple[bool, dict[str, Any]]:
+        counts = counted(*LISTS[section])
+        return bool(counts["cases"]) and not counts["failed"], counts
+
+    return run
+
+
+SECTIONS: dict[str, Section] = {"kills": kills, "flips": flipped_bits} | {name: listed(name) for name in LISTS}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(SECTIONS), help="sections, separated by commas")
+    parser.add_argument("--kills", type=int, default=102, help="over all three commands")
     parser.add_argument("--flips", type=int, default=400)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=Path, default=RESULT)
     given = parser.parse_args()
-    verdicts = flips(given.flips, given.seed)
-    print(f"flips: {given.flips}: " + ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items()))
-    if given.out is not None:
-        about = {"command": f"python bench/attack_test.py --flips {given.flips} --seed {given.seed}", "flips": verdicts}
-        given.out.write_text(json.dumps(about, indent=2) + "\n")
-    if verdicts["noticed"] + verdicts["harmless"] < given.flips or verdicts["tables that differ after repair"]:
-        sys.exit(1)
+    chosen = given.only.split(",")
+    unknown = sorted(set(chosen) - set(SECTIONS))
+    if unknown:
+        parser.error(f"--only has {', '.join(SECTIONS)}, got {', '.join(unknown)}")
+    results = json.loads(given.out.read_text()) if given.out.is_file() else {}
+    failed = []
+    for name in chosen:
+        begin = time.monotonic()
+        held, counts = SECTIONS[name](given)
+        minutes = round((time.monotonic() - begin) / 60, 1)
+        results[name] = {"held": held, "seed": given.seed, "minutes": minutes, "python": platform.python_version(), **counts}
+        shown = {key: value for key, value in counts.items() if isinstance(value, int)} | {
+            "failed": counts.get("failed", [])
+        }
+        say(f"{name}: {'held' if held else 'FAILED'} in {minutes} min: {shown}")
+        failed += [] if held else [name]
+        given.out.write_text(json.dumps({key: results[key] for key in SECTIONS if key in results}, indent=1) + "\n")
+    sys.exit(1 if failed else 0)
 
 
 if __name__ == "__main__":

@@ -51,6 +51,13 @@ class Marks:
         """What If-Range accepts: no weak tags (W/"…")."""
         return self.tag if self.tag and self.tag.startswith('"') else self.date
 
+    def checked(self) -> Marks:
+        """These marks, if they can be headers; a ValueError for anything else."""
+        for mark in (self.tag, self.date):
+            if mark is not None and not (isinstance(mark, str) and mark.isascii() and mark.isprintable()):
+                raise ValueError(f"not a header: {mark!r}")
+        return self
+
     def is_same(self, now: Marks) -> bool:
         """Whether a part of the file that comes with the marks `now` may belong to the file with these; it may lack marks.
 
@@ -104,7 +111,16 @@ class _Answers(web.HTTPRedirectHandler):
         schemes = ("https",) if req.type == "https" else ("http", "https")
         if urlsplit(newurl).scheme not in schemes or not (self.is_verified or is_private(newurl)):
             raise urllib.error.HTTPError(newurl, code, f"redirection to url '{newurl}' is not allowed", headers, fp)
+        urlsplit(newurl).port  # noqa: B018  raises for what is no port
         return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+    def http_error_302(self, req: web.Request, fp: IO[bytes], code: int, msg: str, headers: http.client.HTTPMessage) -> Any:
+        try:
+            return super().http_error_302(req, fp, code, msg, headers)
+        except ValueError as error:  # it leads to what is no address
+            raise urllib.error.HTTPError(req.full_url, code, f"redirection to no address ({error})", headers, fp) from error
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
     def http_error_default(self, _request: object, response: IO[bytes], *_: object) -> IO[bytes]:
         return response

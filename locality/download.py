@@ -23,16 +23,16 @@ from urllib.parse import urlsplit
 
 from locality.connection import Marks, Pace, SlowError, is_private, marks_of, open_address
 from locality.errors import ArgumentError
-from locality.files import file_hash, move_into_place, write_atomically
+from locality.files import file_hash, is_own_file, move_into_place, write_atomically
 from locality.progress import Progress, no_progress
+from locality.toml_settings import read_json
 
 try:
     import fcntl
 except ImportError:  # Windows has no such locks: two downloads of one file are not kept apart
     fcntl = None  # type: ignore[assignment]
 
-FIRST_WAIT = 1.0  # seconds before the first retry; each later one waits twice as long
-LONGEST_WAIT = 60.0  # seconds, also if a server's Retry-After asks for more
+FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0  # seconds before a retry; each waits twice as long, or as Retry-After asks
 BLOCK = 1 << 20  # bytes read at once
 MAX_BYTES = 16 * 2**30  # of a file whose size is not given
 LEAST_RATE, RATE_SECONDS = 1000.0, 60.0  # bytes per second, over so many seconds of waiting
@@ -70,7 +70,7 @@ class _Job:
 
     def failure(self, happened: str) -> DownloadError:
         return DownloadError(
-            f"`{self.url}` could not be downloaded: {happened}; run the same command to resume, "
+            f"`{self.url}` could not be downloaded: {' '.join(happened.split())}; run the same command to resume, "
             f"or get the file by other means and put it at `{self.path}`"
         )
 
@@ -96,15 +96,17 @@ def download(
         raise ArgumentError("checksum", "'sha256:' and 8 to 64 hexadecimal digits, or 'md5:' and 32", checksum)
     if not re.fullmatch(r"(?i)https?://[!-~]+", url):
         raise DownloadError(f"`url` must be a percent-encoded http or https address, got {url!r}: nothing was opened")
-    if Path(path).is_dir():
-        raise DownloadError(f"`path` must name a file, got the folder `{path}`: add a file name")
     job = _Job(url, Path(path), checksum and checksum.lower(), size, timeout, progress, time.monotonic() + LONGEST)
+    part, stored = job.beside(".part"), job.beside(".sha256")
+    if job.path.exists() and not job.path.is_file():
+        raise DownloadError(f"`path` must name a file, got the folder, pipe or device `{path}`: choose another name")
+    if wrong := [str(one) for one in (part, stored) if not is_own_file(one)]:
+        raise DownloadError(f"`{wrong[0]}` must be a regular file without another name: delete it")
     if not job.path.exists() and not job.is_verified() and not is_private(url):
         raise DownloadError(
             f"`{url}` is plain http, and no checksum of the file is known, so anybody on the way could change it: nothing "
             f"was opened; use an https address, or put a file that you trust at `{job.path}`"
         )
-    part = job.beside(".part")
     job.path.parent.mkdir(parents=True, exist_ok=True)
     while not job.path.exists():
         with _locked(part) as file:
@@ -126,7 +128,8 @@ def download(
 @contextlib.contextmanager
 def _locked(part: Path) -> Iterator[io.FileIO]:
     # Unbuffered, so that every byte received survives a kill, and a full disk is reported where it happens.
-    with open(part, "r+b", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_CREAT, 0o666)) as file:
+    never = getattr(os, "O_NOFOLLOW", 0)  # a link would lead to a file that is not ours
+    with open(part, "r+b", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_CREAT | never, 0o666)) as file:
         if fcntl is not None:
             with contextlib.suppress(OSError):  # some cluster file systems have no locks; better no lock than no file
                 fcntl.flock(file, fcntl.LOCK_EX)
@@ -163,17 +166,20 @@ def _fetch(job: _Job, file: io.FileIO, retries: int) -> None:
 
 def _attempt(job: _Job, file: io.FileIO) -> None:
     marks, total = _resume_note(job)
-    validator = marks.validator
     # Without a validator, only a checksum tells whether the rest belongs to the same file.
-    offset = _length(file) if validator or (total and job.is_verified()) else 0
+    offset = _length(file) if marks.validator or (total and job.is_verified()) else 0
     if offset and offset == total:
         return  # interrupted between the last byte and the rename
-    with _answer(job, offset, validator) as response:
+    with _answer(job, offset, marks.validator) as response:
         status, headers = response.status, response.headers
+        encoding = headers.get("Content-Encoding", "identity")
+        # Some servers say so of a file that is gzip by itself.
+        if status < 300 and encoding != "identity" and not job.is_verified() and not job.url.endswith(("gz", ".tgz")):
+            raise job.failure(f"the server sent it compressed ({encoding}), which was not requested")
         if offset and status in (206, 416):
             span = re.fullmatch(r"bytes (?:(\d+)-\d+|\*)/(\d+)", headers.get("Content-Range", ""))
             begins, whole = (int(span[1] or span[2]), int(span[2])) if span else (None, None)
-            known = total in (None, whole) if validator else total == whole
+            known = total in (None, whole) if marks.validator else total == whole
             if begins != offset or not known or not marks.is_same(marks_of(headers)):
                 response.close()
                 file.truncate(0)  # the file has changed, or another part of it came: start over
@@ -261,9 +267,9 @@ def _blocks(response: http.client.HTTPResponse, expected: int | None) -> Iterato
 def _resume_note(job: _Job) -> tuple[Marks, int | None]:
     """What identified the file when its first byte came, and its length."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # lost or damaged
-        note = json.loads(job.beside(".part.json").read_text("utf-8"))
-        if note["url"] == job.url:
-            return Marks(**note["marks"]), note["total"]
+        note = read_json(job.beside(".part.json"))
+        if note["url"] == job.url and isinstance(note["total"], int | None):
+            return Marks(**note["marks"]).checked(), note["total"]
     return Marks(), None
 
 
@@ -287,7 +293,7 @@ def _fault(job: _Job, path: Path) -> str | None:
     algorithm, _, expected = (job.checksum or "sha256:").partition(":")
     note, hint = job.beside(".sha256"), ""
     if job.checksum is None and note.exists():
-        expected = (note.read_text("utf-8").split() or [""])[0]
+        expected = (note.read_text("utf-8", "replace").split() or [""])[0]
         hint = f" (that of the first download; if the change is expected, delete `{note}`)"
     if not expected or (actual := file_hash(path, algorithm)).startswith(expected):
         return None

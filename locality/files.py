@@ -27,7 +27,17 @@ PACKAGE = Path(__file__).resolve().parent
 BLOCK = 1 << 20
 FORMULA = re.compile(r"[=+\-@\t\r]")  # the starts of what a spreadsheet would run
 # Parts of locality that cannot influence a measured number, except for some files of the runner.
-WITHOUT_NUMBERS = ("cli", "report", "results", "training", "runner", "progress.py", "download.py", "__main__.py")
+WITHOUT_NUMBERS = (
+    "cli",
+    "report",
+    "results",
+    "training",
+    "runner",
+    "progress.py",
+    "download.py",
+    "connection.py",
+    "__main__.py",
+)
 RUNNER_WITH_NUMBERS = ("runner/explain_batch.py", "runner/measurement.py", "runner/measurements/")
 SEAL = "content_sha256"  # key of a JSON file that holds the hash of the others
 _LOCKS: set[int] = set()  # handles of the folders locked by this process
@@ -107,6 +117,15 @@ def _is_running(process: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def is_own_file(path: Path) -> bool:
+    """Whether the path names nothing, or a regular file: no link to another, no second name of one, no folder or pipe."""
+    try:
+        about = path.lstat()
+    except FileNotFoundError:
+        return True
+    return stat.S_ISREG(about.st_mode) and about.st_nlink == 1
 
 
 def move_into_place(unfinished: Path, path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import re
+import socket
+import struct
 import sys
 import threading
 from collections.abc import Iterator
@@ -38,6 +40,8 @@ class Answer:
     headers: tuple[tuple[str, str], ...] = ()
     drip: float = 0.0  # sends one byte after the other, with so many seconds in between, until nobody listens
     drip_headers: bool = False  # … also those of the headers
+    raw: bytes | None = None  # sends these bytes and nothing else
+    reset: bool = False  # ends the connection with a reset
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -58,6 +62,12 @@ class Handler(BaseHTTPRequestHandler):
             status, body = (206, body[begin:]) if begin < len(body) else (416, b"")
         if answer.drip_headers:
             self._drip(b"HTTP/1.0 200 OK\r\nX: " + b"x" * 10_000, answer.drip)
+            return
+        if answer.raw is not None:
+            self.close_connection = True
+            self.wfile.write(answer.raw)
+            if answer.stall:
+                self.server.release.wait(20)
             return
         self.send_response(status)
         if status == 206:
@@ -89,6 +99,9 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(sent[answer.dribble :])
         if answer.stall:
             self.server.release.wait(20)
+        if answer.reset:
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.connection.close()
 
     def _drip(self, data: bytes, pause: float) -> None:
         for place in range(len(data)):

@@ -136,7 +136,7 @@ def test_target_that_exists_and_differs_is_an_error(server: Server, target: Path
 
 
 def test_folder_as_target_is_refused(server: Server, tmp_path: Path) -> None:
-    with pytest.raises(DownloadError, match="got the folder"):
+    with pytest.raises(DownloadError, match="got the folder, pipe or device"):
         download(server.url, tmp_path)
 
 

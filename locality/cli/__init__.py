@@ -35,6 +35,8 @@ from locality.cli.measuring import MeasuringCommand
 from locality.cli.printing import say
 from locality.files import PACKAGE
 
+MAX_SENTENCE = 10_000  # characters: a hostile file may have names of any length
+
 app = typer.Typer(
     name="locality",
     help="Does an image classifier look at the object?",
@@ -122,7 +124,7 @@ def _sentence(error: Exception) -> str:
     """What went wrong. Errors that name the user's mistake speak for themselves; others also say where they arose."""
     text = str(error).strip()
     if isinstance(error, ValueError | OSError | ImportError) and text:
-        return text
+        return text if len(text) <= MAX_SENTENCE else f"{text[:MAX_SENTENCE]}…"
     first = text.partition("\n")[0].rstrip(".:")
     frames = traceback.extract_tb(error.__traceback__)
     own = next((frame for frame in reversed(frames) if Path(frame.filename).is_relative_to(PACKAGE)), None)

@@ -32,7 +32,7 @@ def open_root(path: str | Path) -> Root:
         return Folder(path)
     if not path.exists():
         raise DataError(f"`{path}` does not exist: pass the folder or zip that contains the data")
-    if not zipfile.is_zipfile(path):
+    if not path.is_file() or not zipfile.is_zipfile(path):  # a pipe would block, a device never end
         raise DataError(f"`{path}` is neither a folder nor a zip: unpack it and pass the folder")
     return ZipRoot(path)
 

@@ -23,6 +23,7 @@ from locality.attribution import attribute_all, method
 from locality.boundary import find_boundary
 from locality.data.decode import decode_image
 from locality.data.preprocess import fit
+from locality.data.roots import MAX_FILE_BYTES
 from locality.errors import ArgumentError, DataError
 from locality.imagenet_classes import class_word
 from locality.model_calls import model_device, open_model
@@ -32,6 +33,7 @@ from locality.report.figures.files import FORMATS, figure_bytes, write_figure
 from locality.report.figures.heatmaps import Pixels, draw_scale, draw_tile, heat_picture, shared_limit
 from locality.report.figures.style import BLUE, GREY, INK, STYLE, plain
 from locality.report.tables.formats import one_line
+from locality.toml_settings import read_limited
 from locality.types import ABSTAINED, ModelSpec, PathMaps, Sample
 
 METHODS = ("SM", "IG", "BIG")
@@ -169,8 +171,8 @@ def _pixels(image: str | Path | Tensor) -> tuple[Tensor, str]:
         return image.detach().float(), "image"
     path = Path(image)
     try:
-        return decode_image(path.read_bytes()).float().div(255), path.name
-    except DataError as error:
+        return decode_image(read_limited(path, MAX_FILE_BYTES)).float().div(255), path.name
+    except ValueError as error:
         raise DataError(f"`{path}`: {error}") from None
 
 

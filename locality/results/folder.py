@@ -26,8 +26,10 @@ from locality.files import file_hash, is_intact, sealed, write_atomically
 from locality.results.parquet import arrow_table, frame_of, is_parquet, read_parquet, write_parquet
 from locality.results.results import Results
 from locality.results.schema import CORE, FAULTS, MODELS, Schema
+from locality.toml_settings import read_json as read_json_file
 
 FORMAT = 2
+MAX_JSON_BYTES = 2**30
 PLAN_KEYS = ("suite", "device", "versions", "models", "data", "units")
 
 OPTIONAL = {"abstained"}  # columns that older results may lack: in those nobody abstained
@@ -76,7 +78,7 @@ class RunFolder:
     def record(self, key: str) -> dict[str, Any] | None:
         """The content of the unit's KEY.json, or None where it or a table is incomplete or damaged."""
         try:
-            record: dict[str, Any] = json.loads(self.record_path(key).read_text(encoding="utf-8"))
+            record: dict[str, Any] = read_json_file(self.record_path(key), MAX_JSON_BYTES)
             sizes = {name: self.table_path(key, name).stat().st_size for name in record["tables"]}
             if not is_intact(record) or sizes != record["tables"]:
                 return None
@@ -211,8 +213,8 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 def read_json(path: Path, keys: Sequence[str]) -> dict[str, Any]:
     """The content of one of the folder's JSON files, if it is of this format and has these keys."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # of JSON, or of UTF-8
+        content = read_json_file(path, MAX_JSON_BYTES)
+    except ValueError as error:  # of JSON, or of UTF-8; or it is too large, too deep, or a pipe
         raise _damaged(path, str(error)) from error
     if not isinstance(content, dict):
         raise _damaged(path, "not a table")
@@ -223,6 +225,8 @@ def read_json(path: Path, keys: Sequence[str]) -> dict[str, Any]:
     missing = [key for key in keys if key not in content]
     if missing:
         raise _damaged(path, f"without {', '.join(missing)}")
+    if "provenance" in keys and not isinstance(content["provenance"], dict):
+        raise _damaged(path, "its provenance is not a table")
     return content
 
 

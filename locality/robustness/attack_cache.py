@@ -16,6 +16,7 @@ from torch import Tensor
 from locality.errors import ArgumentError
 from locality.files import SEAL, is_intact, sealed, source_hash, write_atomically
 from locality.robustness.fingerprint import tensor_bytes
+from locality.toml_settings import read_json
 
 
 def batch_name(settings: dict[str, Any], images: Tensor, accepted: Sequence[tuple[int, ...]]) -> str:
@@ -41,7 +42,7 @@ class AttackCache:
         if self.folder is None:
             return None
         try:
-            result = json.loads((self.folder / f"{name}.json").read_text(encoding="utf-8"))
+            result = read_json(self.folder / f"{name}.json")
         except (OSError, ValueError):
             return None
         if not isinstance(result, dict) or SEAL not in result or not is_intact(result):

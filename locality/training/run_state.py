@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 
 from locality.files import write_atomically
+from locality.toml_settings import read_limited
 
 # Tensors, numbers, texts, and lists and dictionaries of them: what torch.load reads without executing code.
 State = dict[str, Any]
+MAX_STATE_BYTES = 64 * 2**30
 SEAL = b"\nsha256 "  # before the hash of all bytes in front of it, at the end of the file
 
 
@@ -46,7 +48,7 @@ def read_state(path: Path) -> RunState | None:
     if not path.exists():
         return None
     try:
-        content, seal, digest = path.read_bytes().rpartition(SEAL)
+        content, seal, digest = read_limited(path, MAX_STATE_BYTES).rpartition(SEAL)
         if seal and hashlib.sha256(content).hexdigest().encode() != digest:
             raise ValueError("its bytes are not those that were written")
         # Without a seal, as earlier versions wrote it, all of the file is behind it.

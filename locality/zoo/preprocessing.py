@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from locality.errors import ArgumentError
+from locality.toml_settings import read_limited
 from locality.types import Interpolation, ModelSpec
 
 PARTS = ("input_size", "resize", "interpolation", "mean", "std")
@@ -67,15 +68,11 @@ class GivenPreprocessing:
 def read_classes(path: Path) -> tuple[str, ...]:
     """The names in a file, in the order of the logits: one per line, or a JSON list."""
     try:
-        if path.stat().st_size > MAX_CLASSES_BYTES:
-            raise ArgumentError("classes", "a list of class names", str(path), "that file is too large")
-        text = path.read_text(encoding="utf-8-sig").strip()
+        text = read_limited(path, MAX_CLASSES_BYTES).decode("utf-8-sig").strip()
         names = json.loads(text) if text.startswith("[") else [line.strip() for line in text.splitlines()]
     except OSError as error:
         raise ArgumentError("classes", "a file with one class per line", str(path), error.strerror or str(error)) from None
     except (ValueError, RecursionError) as error:
-        if isinstance(error, ArgumentError):
-            raise
         raise ArgumentError(
             "classes", "a text file with one class per line, or a JSON list", str(path), str(error)
         ) from None

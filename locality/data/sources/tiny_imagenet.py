@@ -20,6 +20,7 @@ from locality.errors import DataError, Fault, unknown_choice
 
 SIDE = 64
 TRAIN_PER_CLASS = 400
+MAX_TEXT_BYTES = 2**24  # of a list of classes or boxes
 INCLUSIVE = np.array([0, 0, 1, 1])
 SPLITS = ("train", "eval")
 LICENCE = "ImageNet terms of access"
@@ -51,7 +52,10 @@ def _top(root: Root) -> str:
 
 def _text(root: Root, name: str) -> str:
     try:
-        return root.read(name).decode("utf-8-sig")
+        data = root.read(name)
+        if len(data) > MAX_TEXT_BYTES:
+            raise DataError(f"`{root.path}`: {name} has {len(data):,} bytes, too many for a list: download it again")
+        return data.decode("utf-8-sig")
     except FileNotFoundError:
         raise DataError(f"`{root.path}` has no {name}: the download is incomplete, download it again") from None
     except UnicodeDecodeError:

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from locality.errors import ArgumentError
 from locality.zoo.nets.convolutional import convolution
 
+LARGEST = 4096  # width, depth and heads: a recipe with a slip of the pen would fill the memory
+
 
 def shapes_vit(classes: int, *, width: int = 96, depth: int = 4, heads: int = 3) -> nn.Module:
     """64 tokens from convolutions, for `shapes`: 0.5 million parameters.
@@ -45,8 +47,8 @@ class ConvolutionalTokens(nn.Module):
 
 def _vision_transformer(classes: int, width: int, depth: int, heads: int, **options: Any) -> nn.Module:
     for name, number in {"width": width, "depth": depth, "heads": heads}.items():
-        if number < 1:
-            raise ArgumentError(name, "a whole number of at least 1", number)
+        if not 1 <= number <= LARGEST:
+            raise ArgumentError(name, f"a whole number from 1 to {LARGEST:,}", number)
     if width % heads:
         raise ArgumentError("width", f"a multiple of `heads` ({heads})", width)
     from timm.models.vision_transformer import VisionTransformer

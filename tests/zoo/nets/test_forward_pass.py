@@ -67,7 +67,7 @@ def test_options_of_a_transformer(name: str) -> None:
     assert len(list(net.blocks)) == 2  # type: ignore[arg-type]
     for options, message in (
         ({"width": 25, "heads": 2}, r"`width` must be a multiple of `heads` \(2\), got 25"),
-        ({"depth": 0}, "`depth` must be a whole number of at least 1, got 0"),
+        ({"depth": 0}, "`depth` must be a whole number from 1 to 4,096, got 0"),
     ):
         with pytest.raises(ValueError, match=message):
             NETS[name](4, **options)
