@@ -18,6 +18,7 @@ from locality.errors import Problem, did_you_mean
 
 BAD = object()  # in place of a value with a listed problem
 MAX_BYTES = 1 << 20  # of a file of settings or a model card
+BLOCK = 1 << 20
 MAX_DEPTH = 32
 # What may contain brackets and dots that mean nothing: strings and comments.
 TOML_STRINGS = re.compile(r"""\"{3}(?:[^\\]|\\.)*?\"{3,5}|'{3}.*?'{3,5}|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|#[^\n]*""", re.DOTALL)
@@ -58,10 +59,13 @@ def read_limited(path: Path, most_bytes: int = MAX_BYTES) -> bytes:
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise ValueError("it is a pipe or a device")
-        data = file.read(most_bytes + 1)
-    if len(data) > most_bytes:
+        blocks, left = [], most_bytes + 1
+        while left and (block := file.read(min(left, BLOCK))):  # read(n) reserves n bytes, whatever there is to read
+            blocks.append(block)
+            left -= len(block)
+    if not left:
         raise ValueError(f"it has more than {most_bytes:,} bytes")
-    return data
+    return b"".join(blocks)
 
 
 def _check_depth(brackets: str) -> None:

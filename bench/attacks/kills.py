@@ -101,8 +101,8 @@ def killed_once(target: Target, out: Path, moment: Callable[[], bool], delay: fl
 
 
 def drawn_moment(target: Target, out: Path, pace: Pace, draw: random.Random) -> tuple[str, Callable[[], bool], float]:
-    """The name of a moment, the condition it comes with, and the delay after that."""
-    [name] = draw.choices(list(MOMENTS), list(MOMENTS.values()))
+    """A moment, the condition it comes with, and the delay after that; a new run is first killed at its start."""
+    [name] = draw.choices(list(MOMENTS), list(MOMENTS.values())) if out.exists() else ["start"]
     if name == "start":
         return name, lambda: True, draw.uniform(0, pace.start_up)
     if name == "write":
