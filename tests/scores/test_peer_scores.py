@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.ndimage import distance_transform_edt
-from sklearn.metrics import roc_auc_score  # type: ignore[import-untyped]
+from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from locality.scores import SCORES, score_maps
