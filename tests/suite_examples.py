@@ -1,5 +1,6 @@
 """Suites that several tests share; their models are in suite_models.py."""
 
+from locality.runner.measurements.curvature import CurvatureSettings
 from locality.runner.measurements.faithfulness import FaithfulnessSettings
 from locality.runner.measurements.gallery import GallerySettings
 from locality.runner.measurements.layer_randomisation import LayerRandomisationSettings
@@ -22,5 +23,6 @@ EVERYTHING = Suite(
         "faithfulness": (FaithfulnessSettings(("SM", "IG", "BIG"), limit=2, samples=3),),
         "layer_randomisation": (LayerRandomisationSettings(("SM", "BIG"), limit=2, layers_at_once=1, models=("steady",)),),
         "searches": (SearchesSettings(("fast",), limit=2),),
+        "curvature": (CurvatureSettings(steps=2, train="shapes", limit=3),),
     },
 )

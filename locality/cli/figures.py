@@ -17,7 +17,8 @@ from locality.errors import ArgumentError
 FOLDERS_HELP = "Folder that `locality bench` wrote, or folders that `locality train` wrote."
 Folders = Annotated[list[Path], typer.Argument(metavar="RESULTS", help=FOLDERS_HELP)]
 WHICH_HELP = (
-    "Figures, separated by commas: 2.3, 2.4, 3.2, 3.3, 3.4, 3.5, B.1, B.2, distance. Default: all that the results allow."
+    "Figures, separated by commas: 2.3, 2.4, 3.2, 3.3, 3.4, 3.5, B.1, B.2, distance, wci, trh, gap. "
+    "Default: all that the results allow."
 )
 
 
@@ -49,7 +50,9 @@ def figures(
     methods: Annotated[
         str | None, typer.Option(help="Measured methods, separated by commas. Default: SM, IG and BIG if measured.")
     ] = None,
-    score: Annotated[Score | None, typer.Option(help="Score of Figures 3.2, 3.4 and distance. Default: f1.")] = None,
+    score: Annotated[
+        Score | None, typer.Option(help="Score of Figures 3.2, 3.4, distance, wci, trh and gap. Default: f1.")
+    ] = None,
     attack: Annotated[
         str | None,
         typer.Option(help='Attack of Figure 3.4, such as "linf 8/255". Default: the most frequent one.'),

@@ -78,8 +78,12 @@ class ModelCurvature:
 
     @property
     def image_rows(self) -> pd.DataFrame:
-        """One row per image of both splits, as `image_rows` has them."""
-        return image_rows(self.gap, self.top)
+        """One row per image of both splits: losses, errors and, for training images, the top layer's trace."""
+        import pandas as pd
+
+        train, test = (loss_rows(losses) for losses in (self.gap.train, self.gap.test))
+        train["top_trace"] = math.nan if self.top is None else _values(self.top)
+        return pd.concat([train.assign(split="train"), test.assign(split="test")], ignore_index=True)
 
     def to_json(self, **more: Any) -> dict[str, Any]:
         """The numbers as plain values, `more` in the provenance: an undefined number is None."""
@@ -191,19 +195,16 @@ def model_curvature(
     )
 
 
-def image_rows(gap: RobustGap, top: Tensor | None) -> pd.DataFrame:
-    """One row per image of both splits: losses, errors (missing where the model has no such class) and top layer's trace."""
+def loss_rows(losses: Losses) -> pd.DataFrame:
+    """One row per image: losses, and errors, which are missing where the model has no such class."""
     import pandas as pd
 
-    parts = []
-    for split, losses in (("train", gap.train), ("test", gap.test)):
-        rows = pd.DataFrame({"split": split, "image_id": losses.ids})
-        for name in ("clean_loss", "robust_loss"):
-            rows[name] = _values(getattr(losses, name))
-        for name in ("clean_error", "robust_error"):
-            rows[name] = pd.array(_values(getattr(losses, name)), dtype="Float64").astype("boolean")
-        parts.append(rows.assign(top_trace=_values(top) if split == "train" and top is not None else math.nan))
-    return pd.concat(parts, ignore_index=True)
+    rows = pd.DataFrame({"image_id": losses.ids})
+    for name in ("clean_loss", "robust_loss"):
+        rows[name] = _values(getattr(losses, name))
+    for name in ("clean_error", "robust_error"):
+        rows[name] = pd.array(_values(getattr(losses, name)), dtype="Float64").astype("boolean")
+    return rows
 
 
 def _with_unknown(top: Tensor | None, losses: Losses) -> Tensor | None:

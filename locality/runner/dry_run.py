@@ -178,6 +178,8 @@ class Tally:
 class Counted(nn.Module):
     """A model that counts the images it evaluates, those with a gradient separately.
 
+    A pass whose pixels need no gradient is a forward pass, and every backward pass to its weights is a gradient.
+
     >>> import torch
     >>> counted = Counted(nn.Flatten())
     >>> _ = counted(torch.rand(5, 3, 2, 2)), counted(torch.rand(2, 3, 2, 2, requires_grad=True))
@@ -192,12 +194,18 @@ class Counted(nn.Module):
             self.abstains = model.abstains
 
     def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.model(images)
         if images.requires_grad:
             self.tally.gradients += len(images)
         else:
             self.tally.forwards += len(images)
-        logits: Tensor = self.model(images)
+            if logits.requires_grad:
+                logits.register_hook(lambda gradient: self.count(len(gradient)))
         return logits
+
+    def count(self, gradients: int) -> None:
+        """Count gradients of weights."""
+        self.tally.gradients += gradients
 
 
 def _readable(data: ImageDataset, first: int) -> Iterator[Sample]:

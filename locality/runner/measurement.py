@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 import torch
@@ -22,6 +22,7 @@ from locality.runner.work import Work
 from locality.types import ABSTAINED, Batch, Sample
 
 Tables = dict[str, pd.DataFrame]
+Split = Literal["suite", "train", "test"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class Part:
     models: tuple[str, ...] = ()  # none: all
     methods: tuple[str, ...] = ()  # whose maps it needs
     reference: int = 0  # number of first images that every unit reads besides its own
+    split: Split = "suite"  # which images: the suite's, or those of a split, whatever their boxes
+    train: str = ""  # the data set of the split `train`; if empty, the one that the model's card names
     along: str = ""  # the part in whose units it is measured, if that is measured, because it needs the same maps
 
 

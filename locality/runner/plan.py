@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
+from locality.curvature.training_run import TrainingImages, trained_on
 from locality.data.dataset import ImageDataset
 from locality.data.defaults import default_data
-from locality.errors import Problem
+from locality.errors import DataError, Problem
 from locality.files import source_hash
 from locality.progress import Progress, no_progress
 from locality.results.schema import Schema
@@ -26,6 +27,7 @@ from locality.runner.suite_images import (
     forget_images,
     no_class_warnings,
     opened_source,
+    training_images,
     unit_size,
 )
 from locality.runner.suite_models import PlannedModel, described, loaded, with_counterparts
@@ -189,7 +191,17 @@ def installed_versions() -> tuple[tuple[str, str], ...]:
 def images_of(suite: Suite, part: Part, model: PlannedModel) -> ImageDataset:
     """The images that a part measures."""
     with no_class_warnings():
-        return chosen_images(suite.data, model.data, model.spec, part.limit)
+        if part.split != "train":
+            return chosen_images(suite.data, model.data, model.spec, part.limit, part.split == "test")
+        images = TrainingImages(part.train) if part.train else trained_on(model.card)
+        if images is None:
+            raise DataError(f"`{part.measurement}.train` must be given: no card says what {model.name} was trained on")
+        return training_images(suite.data, images, model.spec, part.limit)
+
+
+def model_has(part: Part, model: PlannedModel) -> bool:
+    """Whether the part is measured for the model."""
+    return not part.models or model.name in part.models
 
 
 def _data_problem(suite: Suite, problems: list[Problem]) -> bool:
@@ -210,6 +222,9 @@ def _opened(suite: Suite, choice: ModelChoice, download: bool, broken_data: bool
     model = load_model(choice.source, **choice.loading, download=download)
     data = suite.data.name or default_data(model.spec)
     planned = described(choice, model, data)
+    for parts in grouped_parts(suite):
+        if parts[0].split == "train" and model_has(parts[0], planned):
+            images_of(suite, parts[0], planned)
     if broken_data:
         return planned
     return replace(planned, has_regions=chosen_images(suite.data, data, model.spec, None).has_regions)
@@ -229,7 +244,7 @@ def _units(
     suite: Suite, parts: tuple[Part, ...], model: PlannedModel, device: str, versions: tuple[tuple[str, str], ...]
 ) -> list[Unit]:
     part, *along = parts
-    if part.models and model.name not in part.models:
+    if not model_has(part, model):
         return []
     data = images_of(suite, part, model)
     reference = block_hash(data, 0, min(len(data), part.reference)) if part.reference else ""

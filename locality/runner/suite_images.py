@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from locality.curvature.training_run import TrainingImages
 from locality.data.dataset import ImageDataset, UnknownClassesWarning
 from locality.data.source import Source
 from locality.data.sources import open_source
@@ -29,22 +30,34 @@ def opened_source(name: str, seed: int, options: tuple[tuple[str, Any], ...]) ->
 
 
 @functools.lru_cache(maxsize=8)
-def chosen_images(choice: DataChoice, name: str, spec: ModelSpec, limit: int | None) -> ImageDataset:
+def chosen_images(choice: DataChoice, name: str, spec: ModelSpec, limit: int | None, any_box: bool = False) -> ImageDataset:
     """At most `limit` images of the suite's choice, balanced over the classes; a smaller choice is part of a larger one.
 
-    `name` is the name of the data set, also where the suite leaves it to the model.
+    `name` is the name of the data set, also where the suite leaves it to the model. With `any_box`, no image is left out for
+    the size of its boxes.
     """
     most = min((number for number in (limit, choice.limit) if number is not None), default=None)
     source = opened_source(name, choice.seed, choice.options)
-    return ImageDataset.select(
-        source, most, choice.seed, spec, choice.max_box_share, choice.region, skip_bad=choice.skip_bad
-    )
+    share = None if any_box else choice.max_box_share
+    return ImageDataset.select(source, most, choice.seed, spec, share, choice.region, skip_bad=choice.skip_bad)
+
+
+@functools.lru_cache(maxsize=8)
+def training_images(choice: DataChoice, images: TrainingImages, spec: ModelSpec, limit: int | None) -> ImageDataset:
+    """At most `limit` of the images that a model was trained on, balanced over the classes.
+
+    Options of the suite's data set are used if it is the same data set.
+    """
+    most = min((number for number in (limit, choice.limit) if number is not None), default=None)
+    same = choice.name.partition(":")[0] == images.name.partition(":")[0]
+    return images.of(spec, most, **dict(choice.options if same else ()))
 
 
 def forget_images() -> None:
     """Clear the caches: files may have changed."""
     opened_source.cache_clear()
     chosen_images.cache_clear()
+    training_images.cache_clear()
 
 
 def image_subset(data: ImageDataset, indices: Sequence[int]) -> ImageDataset:

@@ -78,6 +78,7 @@ def made_up_results(
     """All tables of a suite, drawn with a fixed seed."""
     random = np.random.default_rng(0)
     rows, robust, similarity, faithfulness, randomised, searches = [], [], [], [], [], []
+    curvature = Curvature()
     ids = [f"image-{index}" for index in range(images)]
     shares = random.uniform(0.1, 0.7, images)
     for model in models:
@@ -111,6 +112,8 @@ def made_up_results(
                 there = bool(found[index]) and (search == "fast" or index % 8 > 0)
                 far = float(distance[index] * factor) if there else math.inf
                 searches.append((model.name, ids[index], search, far, there, gradients, gradients // 2, seconds))
+    for model in models:
+        curvature.add(model, images)
     described = [
         (one.name, one.family, one.training, one.kind, one.norm, one.epsilon, one.counterpart, "tiny-imagenet", "0" * 64)
         for one in models
@@ -124,12 +127,43 @@ def made_up_results(
         "faithfulness": faithfulness,
         "layer_randomisation": randomised,
         "searches": searches,
+        "curvature": curvature.layers,
+        "curvature_models": curvature.models,
+        "curvature_images": curvature.images,
     }
     tables = {name: pd.DataFrame(values, columns=list(TABLES[name])) for name, values in several.items()}
     tables["rows"] = tables["rows"].astype({"correct": "boolean"})
     pictures = [_gallery_image(ids[index], index, models, random, size) for index in range(min(gallery, images))]
     tables["gallery"] = gallery_table(pictures)
     return Results(name, tables, {"suite": name, "seed": 0, "versions": {"locality": "0.1.0"}})
+
+
+class Curvature:
+    """Three layers per model: flat for robust models, probed with errors for transformers; test losses are larger."""
+
+    def __init__(self) -> None:
+        self.random = np.random.default_rng(1)  # its own, so that other tables are as they were
+        self.layers: list[tuple[object, ...]] = []
+        self.models: list[tuple[object, ...]] = []
+        self.images: list[tuple[object, ...]] = []
+
+    def add(self, model: MadeUp, images: int) -> None:
+        sharp = 2.0 / (0.2 + model.distance)
+        traces, norms = [sharp, 4 * sharp, 2 * sharp], [2.0, 8.0, 4.0]
+        probed = model.family == "ViT"
+        error = 0.1 * sharp if probed else 0.0
+        for layer, (trace, norm) in enumerate(zip(traces, norms, strict=True)):
+            self.layers.append((model.name, f"layer{layer}.weight", images, norm, trace, error))
+        wci = sum(norm * math.sqrt(trace) for trace, norm in zip(traces, norms, strict=True))
+        method = ("probed", 4) if probed else ("exact", 0)
+        measured = (images, wci, 5 * error, 1.1 * wci, traces[2], 0, *method, 500, 100, "linf", 8 / 255, 10)
+        self.models.append((model.name, *measured))
+        for split, extra in (("train", 0.0), ("test", 0.3 + model.robust)):
+            for index in range(images):
+                loss = float(self.random.lognormal(0, 0.5)) + extra
+                top = float(traces[2] * self.random.lognormal(0, 0.3)) if split == "train" else math.nan
+                values = (0.2 * loss, loss, False, loss > 1.5, top)
+                self.images.append((model.name, split, f"{split}-{index}", *values))
 
 
 def nothing_measured(name: str = "nothing") -> Results:

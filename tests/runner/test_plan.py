@@ -21,7 +21,17 @@ def keys(suite: Suite) -> dict[str, set[str]]:
 
 
 SMALL = replace(EVERYTHING, models=EVERYTHING.models[:1], data=replace(EVERYTHING.data, limit=2))
-ALL = {"locality", "robust 1", "faithfulness", "layer_randomisation", "searches fast", "gallery"}
+ALL = {
+    "locality",
+    "robust 1",
+    "faithfulness",
+    "layer_randomisation",
+    "searches fast",
+    "curvature",
+    "curvature test",
+    "gallery",
+}
+EVAL = ALL - {"curvature"}  # measured on the suite's own data; the training images are not
 MAPS = {"locality", "faithfulness", "layer_randomisation", "gallery"}
 
 
@@ -49,11 +59,14 @@ CHANGES: list[tuple[Mapping[str, Any], set[str]]] = [
     (changed("faithfulness", samples=4), {"faithfulness"}),
     (changed("faithfulness", methods=("SM",)), {"faithfulness"}),
     (changed("layer_randomisation", layers_at_once=2), {"layer_randomisation"}),
-    ({"data": replace(SMALL.data, seed=1)}, ALL),
+    ({"data": replace(SMALL.data, seed=1)}, EVAL),
     # The same names, labels and boxes: only the pixels outside the box differ.
-    ({"data": replace(SMALL.data, name="shapes:none")}, ALL),
-    ({"data": replace(SMALL.data, region="object")}, ALL),
+    ({"data": replace(SMALL.data, name="shapes:none")}, EVAL),
+    ({"data": replace(SMALL.data, region="object")}, EVAL),
     ({"models": (replace(SMALL.models[0], load=OTHER),)}, ALL),
+    (changed("curvature", steps=3), {"curvature", "curvature test"}),
+    (changed("curvature", train="shapes:none"), {"curvature"}),
+    (changed("curvature", method="probed"), {"curvature"}),
     (measuring("gallery", GallerySettings(1)), {"gallery"}),
     ({"models": EVERYTHING.models}, set()),
     ({"pairs": (("steady", "steady"),)}, set()),

@@ -174,7 +174,7 @@ def test_other_images_on_the_command_line(tmp_path: Path) -> None:
 
 
 def test_unknown_suite_lists_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"one of cifar, demo, paper, similarity, tiny, zoo, got 'dmo'"):
+    with pytest.raises(ValueError, match=r"one of cifar, curvature, demo, paper, similarity, tiny, zoo, got 'dmo'"):
         read_suite("dmo")
 
 

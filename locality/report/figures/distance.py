@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 
 from locality.report.aggregates import NotMeasuredError, aggregate
@@ -38,6 +37,7 @@ from locality.report.figures.style import (
     draw_model,
     family_markers,
     label_axes,
+    log_scale,
     panels,
     plain,
     write_note,
@@ -87,7 +87,7 @@ def locality_against_distance(
         panel.set_title(METHOD_TITLES.get(method, plain(method)), pad=13)
         notes.append(_correlations(results, curves[method], method, score))
         write_note(panel, f"ρ = {notes[-1]}" if notes[-1] else "too few models and images for a trend")
-        _log_scale(panel)
+        log_scale(panel)
     label_axes(axes, "ℓ2 distance to the decision boundary", f"locality ({SCORE_TITLES[score]})", width)
     quarters = any(len(curve.groups) > 1 for several in curves.values() for curve in several)
     lines = [(Line2D([], [], color=GREY, linewidth=0.9), QUARTERS)] if quarters else []
@@ -140,15 +140,6 @@ def _draw_curve(panel: Axes, curve: Curve, markers: dict[str, str]) -> None:
         heights = [group.mean for group in curve.groups]
         panel.plot(curve.group_distances, heights, color=colour, linewidth=0.7, alpha=0.75, zorder=2)
     draw_model(panel, curve.model, curve.distance, curve.score, markers[curve.model.family])
-
-
-def _log_scale(panel: Axes) -> None:
-    panel.set_xscale("log")
-    panel.margins(x=0.06, y=0.08)
-    left, right = panel.get_xlim()
-    panel.xaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5) if right < 30 * left else (1, 3), numticks=20))
-    panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    panel.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _correlations(results: Results, curves: Sequence[Curve], method: str, score: str) -> str:

@@ -133,8 +133,11 @@ def draw_trend(axes: Axes, points: Sequence[Point], span: float) -> list[Polylin
     return [ends]
 
 
-def finish_panel(axes: Axes, method: str, points: Sequence[Point], prefix: str = "") -> bool:
-    """Title, ticks and the rank correlation of the points; returns whether there is a correlation."""
+def finish_panel(axes: Axes, method: str, points: Sequence[Point], prefix: str = "", shares: bool = True) -> bool:
+    """Title, ticks and the rank correlation of the points; returns whether there is a correlation.
+
+    The horizontal axis is in per cent if it has `shares`.
+    """
     trend = correlation([point.x.mean for point in points], [point.y.mean for point in points])
     known = not math.isnan(trend.spearman)
     if known:
@@ -146,7 +149,8 @@ def finish_panel(axes: Axes, method: str, points: Sequence[Point], prefix: str =
     write_note(axes, prefix + text)
     axes.margins(x=0.08, y=0.08)
     axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-    axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol="%"))
+    if shares:
+        axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol="%"))
     axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
     return known
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from locality.report.estimates import Estimate
 from locality.report.models import Kind, Model
@@ -133,6 +134,16 @@ def interval_bars(mean: Estimate) -> list[list[float]]:
     if math.isnan(mean.low):
         return [[0.0], [0.0]]
     return [[max(0.0, mean.mean - mean.low)], [max(0.0, mean.high - mean.mean)]]
+
+
+def log_scale(panel: Axes) -> None:
+    """A logarithmic horizontal axis with plain numbers, at least two of them also over a narrow range."""
+    panel.set_xscale("log")
+    panel.margins(x=0.06, y=0.08)
+    left, right = panel.get_xlim()
+    panel.xaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5) if right < 30 * left else (1, 3), numticks=20))
+    panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    panel.xaxis.set_minor_formatter(NullFormatter())
 
 
 def plain(text: str, longest: int = LONGEST) -> str:

@@ -7,6 +7,7 @@ from functools import partial
 
 from locality.errors import unknown_choice
 from locality.report.aggregates import NotMeasuredError
+from locality.report.tables.curvature import curvature_table
 from locality.report.tables.faithfulness import faithfulness_table
 from locality.report.tables.faults import faults_table
 from locality.report.tables.generic import generic_table
@@ -29,10 +30,11 @@ TABLES: dict[str, TableFunction] = {
     "similarity": similarity_table,
     "searches": searches_table,
     "faithfulness": faithfulness_table,
+    "curvature": curvature_table,
     "faults": faults_table,
 }
 # Tables of results that need no generic table: TABLES or figures show them.
-LAID_OUT = {*TABLES, "rows", "models", "gallery", "layer_randomisation"}
+LAID_OUT = {*TABLES, "rows", "models", "gallery", "layer_randomisation", "curvature_models", "curvature_images"}
 
 
 def tables(results: Results, which: Sequence[str] | None = None) -> tuple[Table, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from locality.runner.measurement import Measurement
+from locality.runner.measurements.curvature import CURVATURE
 from locality.runner.measurements.faithfulness import FAITHFULNESS
 from locality.runner.measurements.gallery import GALLERY
 from locality.runner.measurements.layer_randomisation import LAYER_RANDOMISATION
@@ -19,5 +20,6 @@ MEASUREMENTS: dict[str, Measurement] = {
     "faithfulness": FAITHFULNESS,
     "layer_randomisation": LAYER_RANDOMISATION,
     "searches": SEARCHES,
+    "curvature": CURVATURE,
     "gallery": GALLERY,
 }
