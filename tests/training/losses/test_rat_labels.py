@@ -12,6 +12,7 @@ from toy_training import batch_of, linear_net, network_of, normalised_net, numbe
 
 from locality.training.inner_attack import InnerAttack
 from locality.training.losses.adversarial import Adversarial
+from locality.training.losses.rat import Rat
 from locality.training.losses.rat_labels import (
     LabelPasses,
     RatLabels,
@@ -19,6 +20,7 @@ from locality.training.losses.rat_labels import (
     row_sums,
     soft_labels,
 )
+from locality.training.losses.rat_terms import RatTerms
 from locality.training.losses.trades import Trades
 from locality.training.network import FeatureModel, Network
 from locality.training.recipe import RecipeError, recipe_from
@@ -54,6 +56,25 @@ def test_row_sums_are_those_of_the_gradient_of_the_head(seed: int) -> None:
     assert torch.allclose(sums, gradient.sum(1), atol=1e-14)
     assert not sums.requires_grad
     assert abs(float(sums.sum())) < 1e-14  # probabilities and labels both sum to 1
+
+
+def test_row_sums_are_0_after_layer_norm() -> None:
+    """Its outputs sum to 0 as long as its weights are equal, so the labels of a new transformer are rounding errors."""
+    head, features, labels = random_pass()
+    normalised = nn.LayerNorm(7).double()(features)
+    assert float(row_sums(ForwardPass(features, head(features)), labels).abs().max()) > 0.01
+    assert float(row_sums(ForwardPass(normalised, head(normalised)), labels).abs().max()) < 1e-14
+
+
+def test_logits_have_equal_row_sums() -> None:
+    """∂g_j/∂W_j = z for every class: with g the logits, Equation 17 has nothing but uniform labels."""
+    head, features, _ = random_pass()
+    gradients = [torch.autograd.grad(head(features).mean(0)[j], [head.weight])[0][j] for j in range(5)]
+    assert all(torch.allclose(gradient, features.mean(0)) for gradient in gradients)
+    assert torch.allclose(
+        soft_labels(torch.stack([gradient.sum() for gradient in gradients]).round(decimals=9)),
+        soft_labels(torch.zeros(5).double()),
+    )
 
 
 def test_the_second_derivatives_of_the_paper_sum_to_0() -> None:
@@ -235,7 +256,7 @@ def test_row_sums_are_averaged_over_processes() -> None:
         assert torch.allclose((locals_[kind] + locals_[2 + kind]) / 2, whole.sums[kind], atol=1e-6)
 
 
-def test_no_pass_more_than_trades(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_labels_make_no_pass_more_than_trades(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     original = FeatureModel.forward
 
@@ -244,12 +265,17 @@ def test_no_pass_more_than_trades(monkeypatch: pytest.MonkeyPatch) -> None:
         return original(self, images)
 
     monkeypatch.setattr(FeatureModel, "forward", spy)
-    counts = []
-    for loss in (RatLabels(ATTACK), Trades(ATTACK)):
+    # Clean logits and two steps of the attack on 4 images, then passes over clean and attacked ones.
+    for loss, passes in (
+        (Trades(ATTACK), 1),
+        (RatLabels(ATTACK), 1),
+        (Rat(ATTACK, antithetic=False), 2),
+        (Rat(ATTACK), 3),
+        (RatTerms(ATTACK), 3),
+    ):
         sizes.clear()
         loss(batch_of(network_of(linear_net()), IMAGES, LABELS, loss))
-        counts.append(list(sizes))
-    assert counts[0] == counts[1] == [4, 4, 4, 8]
+        assert sizes == [4, 4, 4] + [8] * passes
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,29 @@ def test_halving_sigma_cuts_the_errors_by_8_and_16(middle: list[nn.Module]) -> N
     assert even_before / even_after == pytest.approx(16, rel=0.05)
 
 
+def test_kinks_are_in_the_even_part_and_in_no_derivative() -> None:
+    """relu(w) at w = 0.001 with u = 0.01: (0.011 + 0) / 2 − 0.001 = 0.0045, while uᵀH u = 0."""
+    net = nn.Sequential(nn.Linear(1, 1, bias=False), nn.ReLU()).double()
+    with torch.no_grad():
+        next(net.parameters()).fill_(0.001)
+    offset, one = {"0.weight": torch.full((1, 1), 0.01, dtype=torch.float64)}, torch.ones(1, 1, dtype=torch.float64)
+    _, even = odd_and_even(*(along(net, offset, one, factor) for factor in (1, -1, 0)))
+    assert even.item() == pytest.approx(0.0045)
+    assert exact_terms(net, offset, one)[1].item() == 0
+
+
+def test_equation_16_is_for_noise_that_is_constant_along_rows() -> None:
+    """E (Σ D u)² = vec(D)ᵀ Cov(u) vec(D): Equation 15 for independent noise, Equation 16 for noise shared by a row."""
+    gap = torch.randn(3, 4, dtype=torch.float64, generator=GENERATOR)
+    flat = gap.flatten()
+    independent, shared = torch.eye(12).double(), torch.block_diag(*[torch.ones(4, 4)] * 3).double()
+    assert torch.allclose(flat @ independent @ flat, gap.square().sum())
+    assert torch.allclose(flat @ shared @ flat, gap.sum(1).square().sum())
+    centred = gap - gap.mean(1, keepdim=True)  # a gap that Equation 16 does not see
+    assert float(centred.sum(1).square().sum()) < 1e-28
+    assert float(centred.square().sum()) > 1
+
+
 def test_exact_terms_are_central_differences() -> None:
     net = net_with(nn.BatchNorm1d(8), nn.Tanh()).eval()
     offset = noise_for(net, 1.0)
