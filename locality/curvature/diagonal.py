@@ -28,9 +28,7 @@ def gauss_newton_diagonal(network: OpenNetwork) -> dict[str, Tensor]:
     for index, seed in enumerate(network.seeds):
         with torch.enable_grad():
             logits = network.logits(network.images[index : index + 1], layers)
-        probabilities = log_softmax(logits.detach(), 1).exp()
-        directions = _directions(probabilities, seed)
-        for direction in directions:
+        for direction in _directions(log_softmax(logits.detach(), 1), seed):
             network.calls.gradients += 1
             gradients = torch.autograd.grad(logits, list(layers.values()), direction, retain_graph=True, allow_unused=True)
             for name, gradient in zip(layers, gradients, strict=True):
@@ -40,10 +38,10 @@ def gauss_newton_diagonal(network: OpenNetwork) -> dict[str, Tensor]:
     return {name: total / len(network.images) for name, total in sums.items()}
 
 
-def _directions(probabilities: Tensor, seed: int) -> Tensor:
+def _directions(log_probabilities: Tensor, seed: int) -> Tensor:
     """R×1×K vectors whose outer products sum to diag(p) − p pᵀ, exactly or on average."""
-    classes = probabilities.shape[1]
+    classes = log_probabilities.shape[1]
     if classes <= EXACT_CLASSES:
-        return class_vectors(probabilities)
+        return class_vectors(log_probabilities)
     signs = torch.randint(0, 2, (PROBES, 1, classes), generator=torch.Generator().manual_seed(seed)) * 2 - 1
-    return logit_probe(probabilities, signs.to(probabilities)) / math.sqrt(PROBES)
+    return logit_probe(log_probabilities, signs.to(log_probabilities)) / math.sqrt(PROBES)
