@@ -1,6 +1,10 @@
 """The monitor: what it measures, that it changes no bit of the training, and how it resumes."""
 
 import json
+import os
+import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,12 +27,13 @@ from locality.training.monitor import open_monitor
 from locality.training.monitor_settings import MonitorSettings
 from locality.training.new_model import new_model
 from locality.training.optimizer import Optimizer
-from locality.training.recipe import Augmentation, Net, Recipe, TrainingData, recipe_from
+from locality.training.recipe import Augmentation, Net, Recipe, TrainingData, read_recipe, recipe_from
 from locality.training.reports import Report
 from locality.training.step_size import CurvatureControl, Piecewise
 from locality.zoo.nets import NETS
 from locality.zoo.nets.forward_pass import FeatureSequential
 
+TESTS = Path(__file__).parents[1]
 MONITOR = MonitorSettings(images=20, steps=3, probes=2)
 # Two steps per epoch.
 SMALL = Recipe(
@@ -50,6 +55,11 @@ def plain_net(classes: int) -> nn.Module:
     return FeatureSequential(
         nn.AvgPool2d(16), nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, classes)
     )
+
+
+def unnormalised_net(classes: int) -> nn.Module:
+    """Without batch statistics, which are those of each process."""
+    return FeatureSequential(nn.AvgPool2d(16), nn.Conv2d(3, 4, 1), nn.ReLU(), nn.Flatten(), nn.Linear(64, classes))
 
 
 @pytest.fixture(autouse=True)
@@ -230,6 +240,48 @@ def test_mistakes_are_reported_before_the_run(tmp_path: Path, change: dict[str, 
     assert not (tmp_path / "run").exists()
 
 
+TEXT = """
+name = "two"
+net = { name = "unnormalised" }
+epochs = 4
+batch_size = 20
+data = { name = "shapes", limit = 40 }
+loss = { name = "at", attack = { epsilon = 0.02 } }
+optimizer = { name = "sgd", learning_rate = 0.2 }
+step_size = { name = "wci", plan = { name = "constant" }, start = 0.25, multiple = 0.2 }
+monitor = { images = 20, steps = 2, probes = 2 }
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_follow_one_curvature(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The main process measures, and the step sizes of both follow: the curves are those of one process."""
+    path = tmp_path / "recipe.toml"
+    path.write_text(TEXT, encoding="utf-8")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1"]
+    command = [*launch, "--master-port", str(port), __file__, str(path), str(tmp_path / "two")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(TESTS), os.environ.get("PYTHONPATH", "")))}
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240, env=environment)
+    assert ran.returncode == 0, ran.stderr
+    monkeypatch.setitem(NETS, "unnormalised", unnormalised_net)
+    train(read_recipe(path), tmp_path / "one", device="cpu")
+    for name, columns in (("log", ("loss", "learning_rate")), ("monitor", ("wci", "eval_robust_loss", "learning_rate"))):
+        one, two = lines_of(tmp_path / "one", name), lines_of(tmp_path / "two", name)
+        assert [line["step"] for line in one] == [line["step"] for line in two] == [2, 4, 6, 8]
+        for left, right in zip(one, two, strict=True):
+            for column in columns:
+                assert left[column] == pytest.approx(right[column], rel=1e-4)
+    rates = [line["learning_rate"] for line in lines_of(tmp_path / "one", "log")]
+    assert rates[0] == 0.2
+    assert max(rates[1:]) < 0.1  # or equality would say little
+    # What each process ended with, to the last bit.
+    first, second = (torch.load(tmp_path / f"two/process{rank}.pt", weights_only=True) for rank in (0, 1))
+    assert torch.equal(first, second)
+
+
 def test_the_same_images_whatever_the_seed_of_the_run() -> None:
     """Runs of several seeds are compared on the same images; fewer images are among them."""
     data = train_data()
@@ -252,3 +304,11 @@ def train_data() -> Any:
 
 def images_of(data: Any, seed: int) -> TrainingImages:
     return TrainingImages(data, SMALL.augmentation, seed)
+
+
+if __name__ == "__main__":  # one of several processes
+    torch.set_num_threads(1)
+    NETS["unnormalised"] = unnormalised_net
+    shapes.DEFAULT_COUNT.update({"eval": 40, "train": 60})
+    out = Path(sys.argv[2])
+    torch.save(weights_of(train(read_recipe(sys.argv[1]), out, device="cpu").model), out / f"process{os.environ['RANK']}.pt")
