@@ -150,15 +150,17 @@ PLANS: dict[str, type[StepSizeSettings]] = {
 
 @dataclass(frozen=True)
 class CurvatureControl:
-    """Smaller steps where the loss is sharp: plan · min(1, (threshold / WCI)^power), from `start` on.
+    """Smaller steps where the loss is sharp: plan · min(1, (threshold / WCI)^power), after `start`.
 
-    WCI is the mean of the last three measurements of the monitor. This is a reading of Algorithm 1 of the WCI paper, whose
-    text leaves the rule open. Compare with `equal_mean`: smaller steps alone also limit robust overfitting.
+    WCI is the mean of the last three measurements of the monitor after `start`. One at `start` itself does not count: it is
+    of weights before the drop, which are sharper, so a threshold of it would hardly ever be reached. This is a reading of
+    Algorithm 1 of the WCI paper, whose text leaves the rule open. Compare with `equal_mean`: smaller steps alone also limit
+    robust overfitting.
     """
 
     plan: StepSizeSettings = field(default=Piecewise((0.5,)), metadata=chosen_from(PLANS))
     start: float = 0.5  # share of the run, that of the plan's first drop
-    threshold: float | None = None  # of WCI; None: `multiple` of the first measurement from `start` on
+    threshold: float | None = None  # of WCI; None: `multiple` of the first measurement after `start`
     multiple: float = 1.0
     power: float = 1.0  # 2: inverse to the trace
     floor: float = 1e-3  # least factor of the plan
@@ -192,7 +194,7 @@ class _Controlled:
         return self.plan.size(moment) * self.factor
 
     def observe(self, measured: Mapping[str, Any]) -> None:
-        if measured.get("wci") is None or measured["share"] < self.settings.start:
+        if measured.get("wci") is None or measured["share"] <= self.settings.start:
             return
         self.recent = [*self.recent, measured["wci"]][-MEASUREMENTS:]
         if self.threshold is None:

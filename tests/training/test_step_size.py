@@ -122,9 +122,9 @@ def measured_size(step_size: StepSize, epoch: int, epochs: int, curvature: float
 
 
 def test_curvature_control() -> None:
-    """size = min(1, threshold / mean of the last three), counted from `start` on; the first there is the threshold."""
+    """size = min(1, threshold / mean of the last three), counted after `start`; the first there is the threshold."""
     curvatures: list[float | None] = [50.0, 90.0, 10.0, 20.0, 30.0, 40.0, 2.0, 3.0]
-    always = CurvatureControl(Constant(), start=3 / 8)
+    always = CurvatureControl(Constant(), start=2 / 8)
     means = [10, 15, 20, 30, 24, 15]
     assert controlled(always, curvatures) == pytest.approx([1, 1, *(10 / mean for mean in means)])
     assert controlled(replace(always, power=2), curvatures)[2:] == pytest.approx([(10 / mean) ** 2 for mean in means])
@@ -139,7 +139,8 @@ def test_curvature_control() -> None:
 
 def test_curvature_control_of_a_plan() -> None:
     falling = CurvatureControl(Piecewise((0.5,)), start=0.5, multiple=0.5)
-    assert controlled(falling, [8.0, 8.0, 8.0, 8.0]) == pytest.approx([1, 0.5, 0.05, 0.05])
+    # The measurement at `start` is of weights before the drop.
+    assert controlled(falling, [80.0, 80.0, 8.0, 8.0]) == pytest.approx([1, 1, 0.05, 0.05])
     # Nothing is known about an undefined curvature, nor about none at all: the plan goes on.
     assert controlled(falling, [8.0, None, None, 0.0]) == pytest.approx([1, 1, 0.1, 0.1])
 
