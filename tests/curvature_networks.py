@@ -34,6 +34,19 @@ class HiddenGelu(nn.Module):
         return gelu(3 * self.layer(images.flatten(1)))
 
 
+class Viewing(nn.Module):
+    """It flattens with `.view`, which needs contiguous memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.head = nn.Conv2d(3, 4, 2), nn.Linear(36, 3)
+
+    def forward(self, images: Tensor) -> Tensor:
+        features = relu(self.inner(images))
+        logits: Tensor = self.head(features.view(len(features), -1))
+        return logits
+
+
 class Twice(nn.Module):
     """One layer that is used twice: the logits are quadratic in its weights."""
 

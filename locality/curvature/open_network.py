@@ -12,7 +12,7 @@ from torch.func import functional_call
 
 from locality.curvature.layers import weight_layers
 from locality.errors import ArgumentError, ArgumentTypeError
-from locality.model_calls import Calls, model_dtype, open_model
+from locality.model_calls import NEEDS_CONTIGUOUS, Calls, model_dtype, open_model
 from locality.model_calls.checks import check_images, check_labels, check_target
 from locality.model_calls.randomness import image_seeds
 from locality.progress import Progress, no_progress
@@ -65,10 +65,21 @@ def open_network(
         }
         pixels = images.detach().to(dtype, copy=True)
         with torch.no_grad():
-            classes = _checked(functional_call(model, tensors, (pixels[:1].clone(),)), 1).shape[1]
+            try:  # channels-last memory, which is faster, unless the network flattens with `.view`
+                fast = {name: _channels_last(tensor) for name, tensor in tensors.items()}
+                classes = _checked(functional_call(model, fast, (_channels_last(pixels[:1]).clone(),)), 1).shape[1]
+                tensors, pixels = fast, _channels_last(pixels)
+            except RuntimeError as error:
+                if NEEDS_CONTIGUOUS not in str(error):
+                    raise
+                classes = _checked(functional_call(model, tensors, (pixels[:1].clone(),)), 1).shape[1]
         check_target(labels, classes, "labels")
         seeds = image_seeds(images, seed)
         yield OpenNetwork(model, names, tensors, pixels, labels.to(images.device), seeds, classes, calls, progress)
+
+
+def _channels_last(tensor: Tensor) -> Tensor:
+    return tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
 
 
 def _checked(logits: object, images: int) -> Tensor:

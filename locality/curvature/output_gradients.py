@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import log_softmax, pad, unfold
+from torch.nn.functional import log_softmax, pad
 
 from locality.curvature.layers import Layer, nonlinear_step, unsuitable_module
 from locality.curvature.open_network import OpenNetwork
@@ -137,7 +137,7 @@ class Seen:
         if self.gram:
             values = torch.einsum("bst,bst->b", self.inputs, rows @ rows.transpose(1, 2))
         else:
-            values = (rows.transpose(1, 2) @ self.inputs).square().sum((1, 2))
+            values = torch.linalg.vector_norm(rows.transpose(1, 2) @ self.inputs, dim=(1, 2)).square()
         # Rounding may take the product of two Gram matrices below 0.
         return values.double().view(self.images, -1).sum(1).clamp_min(0.0)
 
@@ -193,21 +193,29 @@ def _seen(layer: Layer, inputs: Tensor, output: Tensor, images: int, passes: int
 
 
 def _patches(layer: Layer, inputs: Tensor, images: int) -> Tensor:
-    """B×S×D: what each position of the layer's output is made of."""
+    """B×S×D: what each position of the layer's output is made of; the order within a row is that of memory."""
     if isinstance(layer, nn.Linear):
         return inputs.reshape(images, -1, inputs.shape[-1])
-    padding: str | int | tuple[int, ...] = layer.padding
-    if isinstance(padding, str) or layer.padding_mode != "zeros":
-        mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
-        inputs = pad(inputs, layer._reversed_padding_repeated_twice, mode=mode)
-        padding = 0
-    columns = unfold(inputs, layer.kernel_size, layer.dilation, padding, layer.stride)
-    # Channels are the slowest dimension of a column, so that groups are its contiguous parts.
-    return columns.reshape(images * layer.groups, -1, columns.shape[-1]).transpose(1, 2)
+    mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
+    padded = pad(inputs, layer._reversed_padding_repeated_twice, mode=mode)
+    per_image, per_channel, per_row, per_column = padded.stride()
+    (high, wide), (down, across), (every_row, every_column) = layer.kernel_size, layer.stride, layer.dilation
+    rows = (padded.shape[2] - every_row * (high - 1) - 1) // down + 1
+    columns = (padded.shape[3] - every_column * (wide - 1) - 1) // across + 1
+    channels = padded.shape[1] // layer.groups
+    windows = padded.as_strided(
+        (images, layer.groups, rows, columns, high, wide, channels),
+        (
+            *(per_image, channels * per_channel, down * per_row, across * per_column),
+            *(every_row * per_row, every_column * per_column, per_channel),
+        ),
+    )
+    return windows.reshape(images * layer.groups, rows * columns, high * wide * channels)
 
 
 def _rows(layer: Layer, gradient: Tensor, images: int) -> Tensor:
     """B×S×O: the gradient of the layer's output, position by position."""
     if isinstance(layer, nn.Linear):
         return gradient.reshape(images, -1, gradient.shape[-1])
-    return gradient.reshape(images * layer.groups, gradient.shape[1] // layer.groups, -1).transpose(1, 2)
+    grouped = gradient.permute(0, 2, 3, 1).reshape(images, -1, layer.groups, gradient.shape[1] // layer.groups)
+    return grouped.transpose(1, 2).reshape(images * layer.groups, grouped.shape[1], -1)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from curvature_networks import HiddenGelu, Twice, block_hessian, block_traces, convolutional, images_and_labels
+from curvature_networks import HiddenGelu, Twice, Viewing, block_hessian, block_traces, convolutional, images_and_labels
 from known_models import linear_layer
 from torch import Tensor, nn
 
@@ -39,6 +39,15 @@ def test_exact_is_the_trace_of_each_block() -> None:
     assert (result.gradients, result.forwards, result.images, result.probes) == (7 * 3, 7, 7, 0)
     smallest = torch.linalg.eigvalsh(block_hessian(model, images, labels, result.names[1])).min()
     assert smallest > -1e-12  # positive semi-definite, so that the index is always defined
+
+
+def test_a_network_that_flattens_with_view() -> None:
+    torch.manual_seed(0)
+    model, (images, labels) = Viewing().double(), images_and_labels(3, side=4)
+    for method in ("exact", "probed"):
+        assert layer_traces(model, images, labels, method).method == method
+    exact = layer_traces(model, images, labels).traces
+    torch.testing.assert_close(exact, block_traces(model, images, labels), rtol=1e-10, atol=1e-13)
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
