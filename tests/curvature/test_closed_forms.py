@@ -125,6 +125,18 @@ def _rest(example: Example) -> tuple[Tensor, Tensor, Tensor]:
     return example.labels, example.weight, example.bias
 
 
+@pytest.mark.parametrize("stop_clean", [False, True])
+def test_a_stopped_prediction_has_no_gradient_in_the_trace(stop_clean: bool) -> None:
+    """What the loss treats as a constant is one in its trace, too; TRADES' own cross-entropy of the clean image is not."""
+    clean, attacked = Example.drawn(2).seen()
+    leaf = clean.logits.clone().requires_grad_()
+    seen = ForwardPass(clean.features, leaf), attacked
+    labels = torch.tensor([0, 1, 2])
+    for trace in (trace_alp(*seen, BETA, stop_clean=stop_clean), trace_mart(*seen, labels, BETA, stop_clean=stop_clean)):
+        assert trace.requires_grad != stop_clean
+    assert trace_trades(*seen, BETA, stop_clean=stop_clean).requires_grad
+
+
 def test_without_rival_removes_the_largest_other_class() -> None:
     logits = torch.tensor([[3.0, 2.0, 1.0], [3.0, 2.0, 1.0]])
     assert without_rival(logits, torch.tensor([0, 2])).tolist() == [[3, -torch.inf, 1], [-torch.inf, 2, 1]]

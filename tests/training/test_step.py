@@ -21,6 +21,9 @@ from locality.training.inner_attack import InnerAttack, Objective, perturbed
 from locality.training.loop import train
 from locality.training.losses import LOSSES
 from locality.training.losses.adversarial import Adversarial, FastAdversarial, OneStepAttack
+from locality.training.losses.alp import Alp
+from locality.training.losses.mart import Mart
+from locality.training.losses.split import AttackedLoss
 from locality.training.losses.trades import Trades
 from locality.training.network import Weights
 from locality.training.new_model import new_model
@@ -85,13 +88,15 @@ def losses(folder: Path) -> list[float]:
         # A start next to the image, and never outside the ball.
         (Trades(InnerAttack(0.04, steps=3, step_size=0.3, warm_up=0.5)), [0.001] * 4, 3, 0.3),
         (Trades(InnerAttack(0.0012, steps=2, warm_up=0.5)), [0.0006, 0.001, 0.001, 0.001], 2, 0.7),
+        (Mart(InnerAttack(0.04, steps=3, step_size=0.3, warm_up=0.5)), [0.001] * 4, 3, 0.3),
+        (Alp(InnerAttack(0.04, steps=3, step_size=0.3, warm_up=0.5)), [0.02, 0.04, 0.04, 0.04], 3, 0.3),
     ],
-    ids=["at", "at l2", "fast_at", "trades", "trades with a small ball"],
+    ids=["at", "at l2", "fast_at", "trades", "trades with a small ball", "mart", "alp"],
 )
 def test_attacks_are_the_recipes(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    loss: Adversarial | FastAdversarial | Trades,
+    loss: AttackedLoss | FastAdversarial,
     radii: list[float],
     steps: int,
     size: float,
