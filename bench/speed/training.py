@@ -33,7 +33,9 @@ from locality.training.inner_attack import InnerAttack
 from locality.training.losses.adversarial import Adversarial
 from locality.training.losses.alp import Alp
 from locality.training.losses.mart import Mart
+from locality.training.losses.rat import Rat
 from locality.training.losses.rat_labels import RatLabels
+from locality.training.losses.rat_terms import RatTerms
 from locality.training.losses.trades import Trades
 from locality.training.network import FeatureModel, Network
 from locality.training.optimizer import Optimizer
@@ -71,12 +73,15 @@ def parts(attack: InnerAttack) -> dict[str, dict[str, Any]]:
         "trades_trh": {"loss": Trades(attack), "regularisers": {"trh": Trh(5e-3)}},
         "mart": {"loss": Mart(attack)},
         "alp": {"loss": Alp(attack)},
+        "rat": {"loss": Rat(attack)},
+        "rat_one_draw": {"loss": Rat(attack, antithetic=False)},
+        "rat_terms": {"loss": RatTerms(attack)},
         "rat_labels": {"loss": RatLabels(attack)},
     }
 
 
 # What a part is compared with, if not plain AT.
-COMPARED_WITH = {"trades_trh": "trades", "rat_labels": "trades"}
+COMPARED_WITH = dict.fromkeys(("trades_trh", "rat", "rat_one_draw", "rat_terms", "rat_labels"), "trades")
 
 
 def goals(steps: int) -> dict[str, float]:
