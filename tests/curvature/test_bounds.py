@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, jacrev
 from torch.nn.functional import cross_entropy
 
-from locality import load_model
+from locality import load_dataset, load_model
 from locality.curvature import diagonal
 from locality.curvature.bounds import PacBayes, pac_bayes
 from locality.curvature.diagonal import gauss_newton_diagonal
@@ -128,6 +128,18 @@ def test_draws_agree_with_the_expansion_where_the_posterior_is_narrow() -> None:
     assert sampled.square_root > 4 * math.sqrt(sampled.divergence / 50)
 
 
+def test_draws_have_the_variance_of_the_posterior() -> None:
+    """W = 0 and one image with both labels: a stationary point, where only the second order adds to the loss."""
+    head = nn.Linear(9, 2, bias=False).double()
+    nn.init.zeros_(head.weight)
+    images, labels = batch(1)[0].expand(2, 1, 3, 3), torch.tensor([0, 1])
+    result = pac_bayes(nn.Sequential(nn.Flatten(), head), images, labels, 10, prior_variance=0.02, draws=2000)
+    sampled = result.sampled
+    assert result.loss == pytest.approx(math.log(2))
+    assert sampled.expected_loss - result.loss > 20 * sampled.loss_error
+    assert abs(sampled.loss - sampled.expected_loss) < 4 * sampled.loss_error + 0.05 * (sampled.expected_loss - result.loss)
+
+
 def test_losses_are_clipped() -> None:
     images, labels = batch()
     result = pac_bayes(network(scale=30.0), images, labels, 50)
@@ -217,8 +229,8 @@ def test_what_cards_say_about_training() -> None:
 
 def test_training_images_are_those_of_the_run() -> None:
     spec = find_card("shapes_cnn").spec
-    few, fewer = TrainingImages("shapes", 100).of(spec, 40), TrainingImages("shapes", 100).of(spec)
-    assert set(few.batch(range(40)).ids) < set(fewer.batch(range(100)).ids)
+    few, trained = TrainingImages("shapes", 100).of(spec, 40), load_dataset("shapes", split="train", limit=100)
+    assert set(few.batch(range(40)).ids) < set(trained.batch(range(100)).ids)
     assert TrainingImages("shapes", 100).count(few) == 100
     whole = TrainingImages("shapes")
     assert whole.count(whole.of(spec, 40)) == len(whole.of(spec))
