@@ -17,7 +17,7 @@ ORDER = [
     {"types"},
     {"files", "statistics", "imagenet_classes", "connection"},
     {"download"},
-    {"model_calls", "perturbation"},
+    {"model_calls", "operator_norms", "perturbation"},
     {"data", "zoo"},
     {"boundary"},
     {"attribution"},
