@@ -142,14 +142,17 @@ class ImageDataset(Dataset[Sample]):
         """The classes that labels index: the model's WordNet ids if a spec lists them, else the data set's own."""
         return self._model_classes or self.source.classes
 
-    def contents(self) -> list[str]:
-        """What identifies the content of each image; a generated one, with its id, by the settings of its generator."""
-        reader = self.source.read
+    def contents(self, first: int = 0, last: int | None = None) -> list[str]:
+        """What identifies the content of each image, from `first` to before `last`.
+
+        A generated image is identified, with its id, by the settings of its generator.
+        """
+        reader, indices = self.source.read, self.indices[first:last].tolist()
         if isinstance(reader, StoredReader):
-            return reader.contents(self.indices.tolist())
+            return reader.contents(indices)
         if type(reader).__module__.startswith("locality."):  # a record of settings; its code is part of every key
-            return [repr(reader)] * len(self)
-        pixels = (reader(index).image for index in self.indices.tolist())
+            return [repr(reader)] * len(indices)
+        pixels = (reader(index).image for index in indices)
         return [hashlib.sha256(image.contiguous().numpy().tobytes()).hexdigest() for image in pixels]
 
     def fingerprint_indices(self) -> list[int]:

@@ -58,11 +58,15 @@ class Manifest:
 
     def take(self, indices: NDArray[np.int64]) -> Manifest:
         """The manifest of some of the images, in the order of `indices`."""
-        counts = np.diff(self.first)[indices]
+        return Manifest(self.images.iloc[indices].reset_index(drop=True), *self.take_boxes(indices))
+
+    def take_boxes(self, indices: NDArray[np.int64]) -> tuple[Array, NDArray[np.int64]]:
+        """`corners` and `first` of some of the images, in the order of `indices`."""
+        counts = self.first[indices + 1] - self.first[indices]
         first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         # Row k of the new corners is as far from its image's first box as it was before.
-        rows = np.arange(first[-1]) + np.repeat(self.first[:-1][indices] - first[:-1], counts)
-        return Manifest(self.images.iloc[indices].reset_index(drop=True), self.corners[rows], first)
+        rows = np.arange(first[-1]) + np.repeat(self.first[indices] - first[:-1], counts)
+        return self.corners[rows], first
 
     def classes(self) -> tuple[str, ...]:
         """WordNet ids by label; "" for a label without images. Of several accepted ids, the first one is used."""

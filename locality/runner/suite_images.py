@@ -5,14 +5,16 @@ from __future__ import annotations
 import functools
 import hashlib
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from locality.curvature.training_run import TrainingImages
 from locality.data.dataset import ImageDataset, UnknownClassesWarning
+from locality.data.manifest import Manifest
 from locality.data.source import Source
 from locality.data.sources import open_source
 from locality.errors import DataError
@@ -58,13 +60,7 @@ def forget_images() -> None:
     opened_source.cache_clear()
     chosen_images.cache_clear()
     training_images.cache_clear()
-
-
-def image_subset(data: ImageDataset, indices: Sequence[int]) -> ImageDataset:
-    """The data set of some of the images."""
-    chosen = data.indices[np.asarray(indices, dtype=np.int64)]
-    with no_class_warnings():
-        return ImageDataset(data.source, chosen, data.spec, data.region)
+    _named.cache_clear()
 
 
 @contextmanager
@@ -82,21 +78,27 @@ def block_hash(data: ImageDataset, first: int, last: int, decoded: Sample | None
     image is decoded, because decoding all would take as long as some measurements; `decoded` is that image if it was read
     already.
     """
-    block = image_subset(data, range(first, last))
-    manifest = block.manifest
+    manifest, indices = data.source.manifest, data.indices[first:last]
     digest = hashlib.sha256()
-    for column in ("id", "sha256", "wnid"):
-        digest.update(repr(manifest.images[column].tolist()).encode())
-    digest.update(repr((block.region, block.classes, block.spec)).encode())
-    digest.update(np.ascontiguousarray(manifest.corners).tobytes() + manifest.first.tobytes())
-    for content in block.contents():
+    for column in _named(manifest):
+        digest.update(repr(column[indices].tolist()).encode())
+    digest.update(repr((data.region, data.classes, data.spec)).encode())
+    corners, starts = manifest.take_boxes(indices)
+    digest.update(np.ascontiguousarray(corners).tobytes() + starts.tobytes())
+    for content in data.contents(first, last):
         digest.update(content.encode())
     try:
-        image = (decoded or block[0]).image
+        image = (decoded or data[first]).image
         digest.update((image * 255).round().byte().numpy().tobytes())
     except DataError:
         digest.update(b"cannot be read")
     return digest.hexdigest()
+
+
+@functools.lru_cache(maxsize=4)
+def _named(manifest: Manifest) -> tuple[NDArray[np.object_], ...]:
+    """What names each image and its content, as arrays: pandas takes longer to look up a few rows than to read an image."""
+    return tuple(manifest.images[column].to_numpy(dtype=object) for column in ("id", "sha256", "wnid"))
 
 
 def unit_size(spec: ModelSpec) -> int:
