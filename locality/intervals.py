@@ -24,6 +24,7 @@ RESAMPLES = 10_000
 CONFIDENCE = 0.95
 BLOCK = 2**21  # values drawn at once by the bootstrap: 32 MB, whatever the number of images
 FEW = 30  # up to so many values, percentile intervals are too narrow
+RARE, FEW_TRIALS = 3, 50  # successes or failures, one fewer up to so many trials, for which Wilson's interval is too short
 LEAST_ERROR = 0.2  # of a resample's standard error, relative to the sample's: a resample can be one value repeated
 
 
@@ -127,9 +128,15 @@ def within(low: float, high: float, support: Support) -> tuple[float, float]:
 def wilson_interval(successes: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
     """The Wilson score interval of a share: (p + z²/2n ± z√(p(1 − p)/n + z²/4n²)) / (1 + z²/n); `nan` without trials.
 
+    With 1 to 3 successes (2 up to 50 trials) the lower end is that of the rate of rare events, λ/n with
+    P(Poisson(λ) < successes) = confidence, if that is lower; likewise for failures. This is the modified Wilson interval of
+    Brown, Cai and DasGupta (2001). Without it, as few as 83 % of the intervals of shares near 0 or 1 contain the share.
+
     >>> low, high = wilson_interval(0, 10)
     >>> round(low, 3), round(high, 3)
     (0.0, 0.278)
+    >>> round(wilson_interval(1, 10)[0], 5)  # −ln(0.95)/10
+    0.00513
     """
     if not 0 <= successes <= trials:
         raise ArgumentError("successes", f"from 0 to the number of trials, {trials}", successes)
@@ -143,7 +150,27 @@ def wilson_interval(successes: int, trials: int, confidence: float = CONFIDENCE)
     # At the ends the two terms are equal up to rounding.
     low = 0.0 if successes == 0 else (centre - half) / scale
     high = 1.0 if successes == trials else (centre + half) / scale
+    rare = RARE if trials > FEW_TRIALS else RARE - 1
+    if 1 <= successes <= rare:
+        low = min(low, rare_events(successes, confidence) / trials)
+    if 1 <= trials - successes <= rare:
+        high = max(high, 1 - rare_events(trials - successes, confidence) / trials)
     return low, high
+
+
+@functools.cache
+def rare_events(count: int, confidence: float) -> float:
+    """The λ for which P(Poisson(λ) < count) is the confidence.
+
+    >>> round(rare_events(1, 0.95), 4), round(rare_events(2, 0.95), 4)  # half the 5 % quantile of χ² with 2 and 4 degrees
+    (0.0513, 0.3554)
+    """
+    low, high = 0.0, float(count)
+    for _ in range(100):
+        middle = (low + high) / 2
+        fewer = math.exp(-middle) * sum(middle**k / math.factorial(k) for k in range(count))
+        low, high = (middle, high) if fewer > confidence else (low, middle)
+    return low
 
 
 def difference_interval(first: Centred, second: Centred) -> tuple[float, float]:
