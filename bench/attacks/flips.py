@@ -89,6 +89,8 @@ def flips(count: int, seed: int) -> dict[str, int]:
         folder = Path(name)
         files = made_files(folder)
         expected = [read() for _, read in files]
+        if None in expected:
+            raise SystemExit("a file cannot be read before any bit is flipped")
         tables = hashes(folder / "bench/tables")
         for number in range(count):
             path, read = files[number % len(files)]

@@ -100,9 +100,11 @@ def killed_once(target: Target, out: Path, moment: Callable[[], bool], delay: fl
     return ended, (error.decode(errors="replace").strip().splitlines() or [""])[-1]
 
 
-def drawn_moment(target: Target, out: Path, pace: Pace, draw: random.Random) -> tuple[str, Callable[[], bool], float]:
+def drawn_moment(
+    target: Target, out: Path, pace: Pace, draw: random.Random, is_new: bool
+) -> tuple[str, Callable[[], bool], float]:
     """A moment, the condition it comes with, and the delay after that; a new run is first killed at its start."""
-    [name] = draw.choices(list(MOMENTS), list(MOMENTS.values())) if out.exists() else ["start"]
+    [name] = ["start"] if is_new else draw.choices(list(MOMENTS), list(MOMENTS.values()))
     if name == "start":
         return name, lambda: True, draw.uniform(0, pace.start_up)
     if name == "write":
@@ -149,9 +151,10 @@ def kill_target(target: Target, folder: Path, kills: int, draw: random.Random, s
 
 def _one_round(target: Target, out: Path, kills: int, pace: Pace, draw: random.Random, tally: Tally) -> bool:
     """Kill and restart one run until it finishes; True if no further kill is due."""
-    begin = target.stage(out)
+    begin, is_new = target.stage(out), True
     while tally.kills < kills:
-        name, moment, delay = drawn_moment(target, out, pace, draw)
+        name, moment, delay = drawn_moment(target, out, pace, draw, is_new)
+        is_new = False
         ended, line = killed_once(target, out, moment, delay)
         if ended == "failed":
             tally.failures.append(line)
