@@ -93,7 +93,13 @@ def main() -> None:
         begin = time.monotonic()
         held, counts = SECTIONS[name](given)
         minutes = round((time.monotonic() - begin) / 60, 1)
-        results[name] = {"held": held, "seed": given.seed, "minutes": minutes, "python": platform.python_version(), **counts}
+        results[name] = {
+            "all held": held,
+            "seed": given.seed,
+            "minutes": minutes,
+            "python": platform.python_version(),
+            **counts,
+        }
         shown = {key: value for key, value in counts.items() if isinstance(value, int)} | {
             "failed": counts.get("failed", [])
         }
