@@ -11,6 +11,7 @@ from collections.abc import Callable
 from torch import nn
 
 from locality.zoo.nets.convolutional import shapes_cnn, tiny_vgg
+from locality.zoo.nets.liresnet import lip_convnet, lip_resnet, liresnet
 from locality.zoo.nets.residual import tiny_resnet
 from locality.zoo.nets.transformer import shapes_vit, tiny_vit
 
@@ -21,4 +22,7 @@ NETS: dict[str, Callable[..., nn.Module]] = {
     "tiny_resnet": tiny_resnet,
     "tiny_vgg": tiny_vgg,
     "tiny_vit": tiny_vit,
+    "liresnet": liresnet,
+    "lip_convnet": lip_convnet,
+    "lip_resnet": lip_resnet,
 }

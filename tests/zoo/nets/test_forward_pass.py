@@ -7,8 +7,18 @@ from torch import Tensor, nn
 from locality.zoo.architectures import build
 from locality.zoo.nets import NETS
 from locality.zoo.nets.forward_pass import FeatureSequential, ForwardPass, forward_pass, head_of
+from locality.zoo.nets.lipschitz import NormalisedHead
 
-WIDTHS = {"shapes_cnn": 384, "shapes_vit": 96, "tiny_resnet": 176, "tiny_vgg": 192, "tiny_vit": 144}
+WIDTHS = {
+    "lip_convnet": 512,
+    "lip_resnet": 512,
+    "liresnet": 512,
+    "shapes_cnn": 384,
+    "shapes_vit": 96,
+    "tiny_resnet": 176,
+    "tiny_vgg": 192,
+    "tiny_vit": 144,
+}
 
 
 @pytest.mark.parametrize("mode", ["eval", "train"])
@@ -20,7 +30,7 @@ def test_a_pass_has_the_plain_networks_logits(name: str, mode: str) -> None:
     assert seen.features.shape == (3, WIDTHS[name])
     assert torch.equal(seen.logits, net(images))
     head = head_of(net)
-    assert isinstance(head, nn.Linear)
+    assert isinstance(head, nn.Linear | NormalisedHead)
     assert (head.in_features, head.out_features) == (WIDTHS[name], 7)
     assert torch.equal(seen.logits, head(seen.features))
 

@@ -1,0 +1,187 @@
+"""Layers whose Lipschitz constants are cheap to estimate while a network is trained, and to bound once it is.
+
+`norm(steps)` is the estimate of training, by power iteration from the direction that the last call left behind. It is
+differentiable and never above the true norm, so nothing is certified with it: `certified/lipschitz_bound.py` has the bounds.
+Directions are buffers that checkpoints leave out.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import conv2d, linear, normalize
+
+from locality.errors import ArgumentError
+from locality.operator_norms import conv_transpose, power_iteration
+from locality.zoo.nets.forward_pass import FeatureSequential
+
+
+class MinMax(nn.Module):
+    """The larger and the smaller of two channels, paired across the halves: at each input a permutation, so 1-Lipschitz.
+
+    >>> MinMax()(torch.tensor([[1.0, 5.0, 3.0, 4.0]])).tolist()
+    [[3.0, 5.0, 1.0, 4.0]]
+    """
+
+    def forward(self, features: Tensor) -> Tensor:
+        if features.shape[1] % 2:
+            raise ArgumentError("features", "of an even number of channels for MinMax", features.shape[1])
+        first, second = features.chunk(2, dim=1)
+        return torch.cat([torch.maximum(first, second), torch.minimum(first, second)], dim=1)
+
+
+class LipschitzConv2d(nn.Conv2d):
+    """A convolution on maps of size×size, initialised with an orthogonal matrix of taps."""
+
+    direction: Tensor
+
+    def __init__(self, inputs: int, outputs: int, taps: int, size: int, stride: int = 1, padding: int = 0) -> None:
+        super().__init__(inputs, outputs, taps, stride, padding)
+        nn.init.orthogonal_(self.weight)
+        self.size = size
+        self.register_buffer("direction", _random_direction(1, inputs, size, size), persistent=False)
+
+    def norm(self, steps: int) -> Tensor:
+        """The estimate of training, with its gradient."""
+        estimate, self.direction = _conv_norm(self.weight, self.direction, steps, int(self.stride[0]), int(self.padding[0]))
+        return estimate
+
+
+class LipschitzLinear(nn.Linear):
+    """A dense layer."""
+
+    direction: Tensor
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs)
+        self.register_buffer("direction", _random_direction(1, inputs), persistent=False)
+
+    def norm(self, steps: int) -> Tensor:
+        """The estimate of training, with its gradient."""
+        estimate, self.direction = power_iteration(
+            lambda v: linear(v, self.weight), lambda u: linear(u, self.weight.T), self.direction, steps
+        )
+        return estimate
+
+
+class LinearResidual(nn.Module):
+    """x + s·β⊙conv(x) + b as one convolution with the kernel I + s·β⊙W, so that its norm is that of the sum (LiResNet).
+
+    s = 1/√depth. β has one factor per output channel and is 1 at first; W ~ N(0, 1)/(9·channels).
+    """
+
+    direction: Tensor
+
+    def __init__(self, channels: int, size: int, depth: int) -> None:
+        super().__init__()
+        self.channels, self.size, self.scale = channels, size, 1 / math.sqrt(depth)
+        self.weight = nn.Parameter(torch.randn(channels, channels, 3, 3) / (9 * channels))
+        self.multiplier = nn.Parameter(torch.ones(channels, 1, 1, 1))
+        self.bias = nn.Parameter(torch.zeros(channels))
+        self.register_buffer("direction", _random_direction(1, channels, size, size), persistent=False)
+
+    def kernel(self) -> Tensor:
+        """The kernel that is applied."""
+        centre = torch.zeros(3, 3, dtype=self.weight.dtype, device=self.weight.device)
+        centre[1, 1] = 1
+        identity = torch.eye(self.channels, dtype=centre.dtype, device=centre.device)[:, :, None, None] * centre
+        return identity + self.scale * self.multiplier * self.weight
+
+    def forward(self, features: Tensor) -> Tensor:
+        return conv2d(features, self.kernel(), self.bias, padding=1)
+
+    def norm(self, steps: int) -> Tensor:
+        """The estimate of training, with its gradient."""
+        estimate, self.direction = _conv_norm(self.kernel(), self.direction, steps, stride=1, padding=1)
+        return estimate
+
+    def extra_repr(self) -> str:
+        return f"{self.channels}, scale={self.scale:.3g}"
+
+
+class ConventionalResidual(nn.Module):
+    """x + β·conv(MinMax(conv(x))) with one factor β, 0 at first; its bound is 1 + |β|·‖conv‖·‖conv‖."""
+
+    def __init__(self, channels: int, size: int) -> None:
+        super().__init__()
+        self.first = LipschitzConv2d(channels, channels, 3, size, padding=1)
+        self.activation = MinMax()
+        self.second = LipschitzConv2d(channels, channels, 3, size, padding=1)
+        self.multiplier = nn.Parameter(torch.zeros(()))
+
+    def forward(self, features: Tensor) -> Tensor:
+        inner: Tensor = self.second(self.activation(self.first(features)))
+        return features + self.multiplier * inner
+
+    def norm(self, steps: int) -> Tensor:
+        """The estimate of training, with its gradient."""
+        return 1 + self.multiplier.abs() * self.first.norm(steps) * self.second.norm(steps)
+
+
+class NormalisedHead(nn.Module):
+    """Logits ⟨w_i/‖w_i‖, z⟩ + b_i: rows of length 1 cannot grow instead of the margin (last-layer normalisation)."""
+
+    def __init__(self, inputs: int, classes: int) -> None:
+        super().__init__()
+        plain = nn.Linear(inputs, classes)
+        self.in_features, self.out_features = inputs, classes
+        self.weight, self.bias = plain.weight, plain.bias
+
+    def rows(self) -> Tensor:
+        """The matrix that is applied."""
+        return normalize(self.weight)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return linear(features, self.rows(), self.bias)
+
+    def extra_repr(self) -> str:
+        return f"{self.in_features}, {self.out_features}"
+
+
+class LipschitzNet(FeatureSequential):
+    """Layers with a `norm` or of Lipschitz constant 1, then a `NormalisedHead`."""
+
+    def features_norm(self, steps: int) -> Tensor:
+        """The training estimate of the features' Lipschitz constant: the product of the layers' norms, in full precision."""
+        head = self._normalised_head()
+        with torch.autocast(head.weight.device.type, enabled=False):
+            product = head.weight.new_ones(())
+            for layer in list(self)[:-1]:
+                if isinstance(layer, LipschitzConv2d | LipschitzLinear | LinearResidual | ConventionalResidual):
+                    product = product * layer.norm(steps)
+        return product
+
+    def margin_norms(self, steps: int) -> Tensor:
+        """K×K training estimates for the margins f_j − f_i: ‖w_j − w_i‖ times the norm of the features, 0 for i = j.
+
+        They are not upper bounds, so not for certificates.
+        """
+        rows = self._normalised_head().rows()
+        # Not torch.cdist: the gradient of a distance 0, of a class to itself, must be 0 rather than nan.
+        squares = (rows[:, None] - rows[None]).square().sum(2)
+        positive = squares > 0
+        lengths = torch.where(positive, torch.where(positive, squares, 1).sqrt(), 0)
+        return self.features_norm(steps) * lengths
+
+    def _normalised_head(self) -> NormalisedHead:
+        if not isinstance(self.head, NormalisedHead):
+            raise ArgumentError("head", "a NormalisedHead", type(self.head).__name__)
+        return self.head
+
+
+def _random_direction(*shape: int) -> Tensor:
+    # Drawn, because a constant image may be orthogonal to the top direction; from its own stream, so that the weights that
+    # follow do not depend on it.
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0), device="cpu")
+
+
+def _conv_norm(kernel: Tensor, direction: Tensor, steps: int, stride: int, padding: int) -> tuple[Tensor, Tensor]:
+    size = (direction.shape[-2], direction.shape[-1])
+    return power_iteration(
+        lambda v: conv2d(v, kernel, stride=stride, padding=padding),
+        lambda u: conv_transpose(u, kernel, size, stride, padding),
+        direction,
+        steps,
+    )
