@@ -227,6 +227,7 @@ DOCUMENTS: dict[str, dict[str, Callable[[], str]]] = {
         "searches": reported("searches", "tiny"),
         "faithfulness": faithfulness_of("tiny", ("tiny_resnet", "tiny_resnet_robust")),
     },
+    "docs/curvature.md": {"curvature": reported("curvature", "curvature")},
     "docs/scores.md": {"coverage": coverage_table},
     "docs/scaling.md": {"predicted": predicted_table},
     "CONTRIBUTING.md": {"walk": walk},

@@ -21,7 +21,15 @@ def writer() -> ModuleType:
 
 @pytest.mark.parametrize(
     "name",
-    ["docs/speed.md", "docs/models.md", "docs/reproduction.md", "docs/scaling.md", "docs/scores.md", "CONTRIBUTING.md"],
+    [
+        "docs/speed.md",
+        "docs/models.md",
+        "docs/reproduction.md",
+        "docs/scaling.md",
+        "docs/scores.md",
+        "docs/curvature.md",
+        "CONTRIBUTING.md",
+    ],
 )
 def test_tables_are_as_the_results_have_them(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,13 +27,20 @@ class Curved:
     index: Estimate  # WCI; its interval is that of the probes, and of no width where traces are exact
     upper: float
     top_trace: Estimate  # over training images
+    train_loss: Estimate  # robust cross-entropy of the training images
     loss_gap: Estimate  # robust cross-entropy, test − train
     error_gap: Estimate  # robust error, test − train
     clipped: int  # layers with a negative trace
+    layers: int
     method: str
     images: int  # training images of the traces
     threat: Threat
     steps: int
+
+    @property
+    def usable_index(self) -> Estimate:
+        """WCI, undefined where most traces are negative and so no part of it."""
+        return self.index if 2 * self.clipped <= self.layers else replace(self.index, mean=math.nan, used=0)
 
 
 @functools.lru_cache(maxsize=2)
@@ -82,9 +89,11 @@ def _curved(rows: pd.DataFrame, layers: pd.DataFrame, train: pd.DataFrame, test:
         index=Estimate(index, max(0.0, index - NORMAL * error), index + NORMAL * error, index, error, images, 0),
         upper=upper,
         top_trace=losses[2],
+        train_loss=losses[0],
         loss_gap=_difference(losses[0], losses[1]),
         error_gap=_difference(errors[0], errors[1]),
         clipped=clipped,
+        layers=layers["layer"].nunique(),
         method=str(first["method"]),
         images=images,
         threat=Threat(first["norm"], float(first["epsilon"])),

@@ -71,7 +71,7 @@ def test_the_table() -> None:
     [table] = tables(by_hand(), ["curvature"])
     [row] = table.rows
     texts = dict(zip([column.title for column in table.columns], [cell.text for cell in row], strict=True))
-    assert (texts["WCI"], texts["upper"], texts["negative"], texts["images"]) == ("4", "7.211", "1", "4")
+    assert (texts["WCI"], texts["upper"], texts["negative"], texts["images"]) == ("4", "7.211", "1 of 2", "4")
     assert texts["gap of the loss"].startswith("3.000 [")
     notes = table.note_texts()
     assert notes[0] == "Attack: ℓ∞ 8/255, PGD with 10 steps."
@@ -100,7 +100,9 @@ def test_every_trained_model_is_drawn_at_its_numbers(name: str, number: str) -> 
         }
         assert set(points(panel)) == places
         assert len(arrows(panel)) == len(means.pairs())
-        rank = spearmanr([x for x, _ in places], [y for _, y in places]).statistic
+        robust = [model.name for model in trained if model.kind == "robust"]
+        across = [getattr(curved[one], number).mean for one in robust]
+        rank = spearmanr(across, [means.scores[one, method, "f1"].mean for one in robust]).statistic
         [note] = [text.get_text() for text in panel.texts if "ρ" in text.get_text()]
         assert f"ρ = {rank:.2f}".replace("-", "−") in note
         left, right = panel.get_xlim()
@@ -122,6 +124,29 @@ def test_intervals_that_reach_zero_end_on_a_logarithmic_axis() -> None:
     assert panel.get_xscale() == "log"
     ends = [bar_ends(container)[0][:, 0] for container in points(panel).values()]
     assert min(np.min(end) for end in ends) > 0
+
+
+def test_models_with_mostly_negative_traces_have_no_index_in_the_figure() -> None:
+    results = small_results()
+    layers = results["curvature"].copy()
+    own = layers["model"] == "tiny_vgg"
+    layers.loc[own & (layers["layer"] != "layer0.weight"), "trace"] = -1.0
+    changed = results.with_tables(curvature=layers)
+    assert curvatures(changed)["tiny_vgg"].usable_index.used == 0
+    assert len(points(FIGURES["wci"].draw(changed, FigureOptions(), "page").figure.axes[0])) == 4
+    layers.loc[own & (layers["layer"] == "layer1.weight"), "trace"] = 1.0
+    assert curvatures(results.with_tables(curvature=layers))["tiny_vgg"].usable_index.used > 0
+
+
+def test_many_decades_have_few_ticks() -> None:
+    results = small_results()
+    images = results["curvature_images"].copy()
+    images.loc[images["model"] == "tiny_vgg", "top_trace"] = 1e-8
+    figure = FIGURES["trh"].draw(results.with_tables(curvature_images=images), FigureOptions(), "page").figure
+    figure.draw_without_rendering()
+    panel = figure.axes[0]
+    left, right = panel.get_xlim()
+    assert 3 <= sum(left <= tick <= right for tick in panel.get_xticks()) <= 6
 
 
 def test_negative_gaps_have_a_linear_axis() -> None:

@@ -45,9 +45,10 @@ def locality_against_curvature(
     methods: Sequence[str] | None = None,
     width: Width = "page",
 ) -> Plot:
-    """A score of each trained model against a number of its curvature, one panel per method; ρ is over the models drawn.
+    """A score of each trained model against a number of its curvature, one panel per method; ρ is over the robust models.
 
-    The horizontal axis is logarithmic where all numbers are positive.
+    Standard models are wrong with confidence under attack, where any loss is flat. The horizontal axis is logarithmic where
+    all numbers are positive.
     """
     means = aggregate(results)
     chosen = shown_methods(methods, means.methods)
@@ -68,7 +69,8 @@ def locality_against_curvature(
         if positive:
             panel.set_xscale("log")  # before the arrows, which are straight on the scale that they are drawn in
         arrows = draw_pair_arrows(panel, points)
-        correlation = finish_panel(panel, method, points, shares=False)
+        robust = [point for point in points if point.model.kind == "robust"]
+        correlation = finish_panel(panel, method, robust, "robust: ", shares=False)
         if positive:
             log_scale(panel)
         drawn.append(Panel(panel, points, arrows, random_weights=random, correlation=correlation))
@@ -89,7 +91,7 @@ def _drawing(file: str, title: str, axis: str, number: Number, bars: str) -> Dra
         f"Vertical bars are 95 % bootstrap intervals over images. {bars}",
         ABSTENTIONS,
         PANELS,
-        If("correlation", "ρ is Spearman's rank correlation over the models drawn."),
+        If("correlation", "ρ is Spearman's rank correlation over the robust models."),
     )
     return Drawing(file, title, sentences, partial(_draw, number=number, title=axis))
 
@@ -98,8 +100,9 @@ WCI = _drawing(
     "locality_vs_wci",
     "Locality against the weight-curvature index",
     "weight-curvature index of the robust loss",
-    lambda one: one.index,
-    "Horizontal bars are the error of random probes; exact traces have none.",
+    lambda one: one.usable_index,
+    "Horizontal bars are the error of random probes; exact traces have none. Models with mostly negative "
+    "traces are not drawn.",
 )
 TRH = _drawing(
     "locality_vs_trh",

@@ -141,7 +141,11 @@ def log_scale(panel: Axes) -> None:
     panel.set_xscale("log")
     panel.margins(x=0.06, y=0.08)
     left, right = panel.get_xlim()
-    panel.xaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5) if right < 30 * left else (1, 3), numticks=20))
+    if right < 1e4 * left:
+        locator = LogLocator(10, subs=(1, 2, 5) if right < 30 * left else (1, 3), numticks=20)
+    else:
+        locator = LogLocator(10, numticks=5)
+    panel.xaxis.set_major_locator(locator)
     panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     panel.xaxis.set_minor_formatter(NullFormatter())
 
