@@ -27,7 +27,8 @@ SHOWN_IDS = 3  # of one fault
 
 def bench(
     suite: Annotated[
-        str, typer.Argument(metavar="SUITE", help="A TOML file, or one of demo, tiny, similarity, cifar, zoo, paper.")
+        str,
+        typer.Argument(metavar="SUITE", help="A TOML file, or one of demo, tiny, similarity, cifar, curvature, zoo, paper."),
     ],
     out: Annotated[
         Path | None, typer.Option(help="Folder for the results; an interrupted run resumes there (default: results/SUITE).")

@@ -33,7 +33,7 @@ def default_data(spec: ModelSpec) -> str:
     classes = set(spec.classes)
     if classes and classes <= set(SHAPES):
         return "shapes"
-    if classes and (classes <= set(CIFAR10) or classes <= set(CIFAR10.values())):
+    if classes in (set(CIFAR10), set(CIFAR10.values())):
         return "cifar10"
     if classes and classes == set(imagenet_wnids()):
         return "photos"

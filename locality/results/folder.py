@@ -101,6 +101,16 @@ class RunFolder:
                 units.append(FinishedUnit(model, unit, key, tables, faults, notes, record["threads"]))
         return units
 
+    def holds(self, description: Mapping[str, Any]) -> bool:
+        """Whether the merged tables are undamaged and have this description."""
+        try:
+            stored = read_json(self.tables / "results.json", ("sha256", *description))
+            hashes = {path.stem: file_hash(path) for path in self.tables.glob("*.parquet")}
+        except (OSError, ValueError):
+            return False
+        plain = json.loads(json.dumps(description))  # as a file has it: without tuples
+        return hashes == stored["sha256"] and all(stored[key] == plain[key] for key in plain)
+
     def pieces(self, plan: Mapping[str, Any], units: Sequence[FinishedUnit], name: str) -> Iterator[pa.Table]:
         """One table, unit by unit."""
         if name == "models":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -125,18 +126,21 @@ class Store:
     def write_tables(self) -> tuple[pd.DataFrame, tuple[str, ...]]:
         """Merge the units into one file per table, in the order of the plan, holding a few units in memory.
 
-        Returns the faults and the notes.
+        Tables that were merged from the same units stay. Returns the faults and the notes.
         """
         files = self.files
         plan = files.plan()
         units = files.finished(plan)
-        files.tables.mkdir(exist_ok=True)
-        counts = {name: write_table(files.tables, name, files.pieces(plan, units, name)) for name in table_names(units)}
-        for path in files.tables.glob("*.parquet"):
-            if path.stem not in counts:
-                path.unlink()  # of an earlier suite in this folder
         description = about(plan, units)
-        write_about(files.tables, description, counts)
+        merged = [(unit.key, unit.faults) for unit in units]
+        description["merged_sha256"] = hashlib.sha256(json.dumps(merged).encode()).hexdigest()
+        if not files.holds(description):
+            files.tables.mkdir(exist_ok=True)
+            counts = {name: write_table(files.tables, name, files.pieces(plan, units, name)) for name in table_names(units)}
+            for path in files.tables.glob("*.parquet"):
+                if path.stem not in counts:
+                    path.unlink()  # of an earlier suite in this folder
+            write_about(files.tables, description, counts)
         faults = pa.concat_tables(files.pieces(plan, units, "faults"))
         return frame_of(faults), tuple(description["provenance"]["notes"])
 

@@ -19,7 +19,7 @@ from locality.data.source import Source
 from locality.data.sources import open_source
 from locality.errors import DataError
 from locality.runner.suite import DataChoice
-from locality.types import ModelSpec, Sample
+from locality.types import ModelSpec
 
 UNIT_IMAGES = 64
 UNIT_PIXELS = 16 * 224 * 224
@@ -61,6 +61,7 @@ def forget_images() -> None:
     chosen_images.cache_clear()
     training_images.cache_clear()
     _named.cache_clear()
+    _first_pixels.cache_clear()
 
 
 @contextmanager
@@ -71,12 +72,12 @@ def no_class_warnings() -> Iterator[None]:
         yield
 
 
-def block_hash(data: ImageDataset, first: int, last: int, decoded: Sample | None = None) -> str:
-    """A hash of the images from `first` to before `last`: names, labels, boxes, contents, and the first one's pixels.
+def block_hash(data: ImageDataset, first: int, last: int) -> str:
+    """A hash of the images from `first` to before `last`: names, labels, boxes, contents, and the pixels of one image.
 
     The content of a file is its hash in the manifest, its checksum in the zip, or else the hash of its bytes. Only the first
-    image is decoded, because decoding all would take as long as some measurements; `decoded` is that image if it was read
-    already.
+    image of the source is decoded, whichever the block: it shows other decoders, and decoding one image per block would
+    take longer than all else that a resumed run does.
     """
     manifest, indices = data.source.manifest, data.indices[first:last]
     digest = hashlib.sha256()
@@ -87,12 +88,19 @@ def block_hash(data: ImageDataset, first: int, last: int, decoded: Sample | None
     digest.update(np.ascontiguousarray(corners).tobytes() + starts.tobytes())
     for content in data.contents(first, last):
         digest.update(content.encode())
-    try:
-        image = (decoded or data[first]).image
-        digest.update((image * 255).round().byte().numpy().tobytes())
-    except DataError:
-        digest.update(b"cannot be read")
+    digest.update(_first_pixels(data))
     return digest.hexdigest()
+
+
+@functools.lru_cache(maxsize=8)
+def _first_pixels(data: ImageDataset) -> bytes:
+    """The preprocessed pixels of the source's first image."""
+    with no_class_warnings():
+        alone = ImageDataset(data.source, np.zeros(1, dtype=np.int64), data.spec, data.region)
+    try:
+        return (alone[0].image * 255).round().byte().numpy().tobytes()
+    except DataError:
+        return b"cannot be read"
 
 
 @functools.lru_cache(maxsize=4)

@@ -191,7 +191,7 @@ def _opened(task: Task, collected: _Collected) -> _Opened:
             decoded[index] = data[index]
         except (DataError, OSError) as error:
             collected.fail(str(data.source.manifest.images["id"].iloc[int(data.indices[index])]), error)
-    images_sha256 = block_hash(data, task.unit.first, task.unit.last, decoded.get(task.unit.first))
+    images_sha256 = block_hash(data, task.unit.first, task.unit.last)
     if images_sha256 != task.unit.images_sha256:
         raise ValueError(f"`{data.name}` must hold the same images on every machine and until the end: run again")
     return _Opened(task, model, data, decoded)

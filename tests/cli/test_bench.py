@@ -12,6 +12,7 @@ from locality.cli import app
 from locality.results.folder import read_results
 from locality.zoo.catalog import CHECKPOINTS
 
+SUITES = Path(__file__).parents[2] / "bench/suites"
 SUITE = """
 models = ["suite_models:steady"]
 methods = ["SM", "IG", "BIG"]
@@ -40,7 +41,7 @@ def test_help() -> None:
     for option in ("--out", "--dry-run", "--engine", "--address", "--processes", "--threads", "--gpus"):
         assert option in done.output
     words = " ".join(done.output.replace("│", " ").split())
-    assert "demo, tiny, similarity, zoo" in words
+    assert all(f"{path.stem}," in words or f"{path.stem}." in words for path in SUITES.glob("*.toml"))
     assert "<local|ray>" in words
     assert locality("demo", "--engine", "dask").exit_code == 2
 

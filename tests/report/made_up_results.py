@@ -163,7 +163,8 @@ class Curvature:
                 loss = float(self.random.lognormal(0, 0.5)) + extra
                 top = float(traces[2] * self.random.lognormal(0, 0.3)) if split == "train" else math.nan
                 values = (0.2 * loss, loss, False, loss > 1.5, top)
-                self.images.append((model.name, split, f"{split}-{index}", *values))
+                name = f"image-{index}" if split == "test" else f"{split}-{index}"
+                self.images.append((model.name, split, name, *values))
 
 
 def nothing_measured(name: str = "nothing") -> Results:

@@ -281,6 +281,26 @@ def test_a_run_resumes_where_another_stopped(tmp_path: Path) -> None:
     assert contents(tmp_path / "whole") == contents(tmp_path / "cut")
 
 
+def test_tables_are_merged_again_only_if_units_or_tables_changed(
+    tmp_path: Path, plan: Plan, measured: dict[str, Measured]
+) -> None:
+    store = filled(tmp_path, plan, measured, 1)
+    path = tmp_path / "tables/rows.parquet"
+    before, written = contents(tmp_path), path.stat().st_mtime_ns
+    faults, _ = store.write_tables()
+    assert path.stat().st_mtime_ns == written
+    assert faults.empty
+    path.write_bytes(path.read_bytes()[:-1] + b"X")  # a damaged table
+    store.write_tables()
+    assert contents(tmp_path) == before
+    (tmp_path / "tables/rows.parquet").unlink()  # a missing one
+    store.write_tables()
+    assert contents(tmp_path) == before
+    store.files.record_path(plan.units[0].key).unlink()  # a unit less
+    store.write_tables()
+    assert contents(tmp_path)["rows.parquet"] != before["rows.parquet"]
+
+
 def test_tables_of_an_earlier_suite_in_the_folder_are_removed(tmp_path: Path) -> None:
     suite = Suite("short", EVERYTHING.models[:1], EVERYTHING.data, ("SM",), block=2)
     gallery = {"gallery": EVERYTHING.requested("gallery")}

@@ -9,6 +9,8 @@ import pytest
 
 from locality.data import roots
 from locality.data.dataset import load_dataset
+from locality.data.source import Pixels
+from locality.data.sources.shapes import ShapeReader
 from locality.results.folder import read_results
 from locality.runner.measurements.gallery import GallerySettings
 from locality.runner.plan import make_plan
@@ -78,3 +80,30 @@ def test_hashes_that_are_known_and_entries_of_zips_are_not_computed(
     block_hash(load_dataset("shapes", count=10), 0, 10)
     with pytest.raises(AssertionError, match="a file was hashed"):
         block_hash(load_dataset(write_csv({})), 0, 1)
+
+
+def test_one_image_is_decoded_for_all_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    original = ShapeReader.__call__
+
+    def spied(reader: ShapeReader, index: int, outline: bool = True) -> Pixels:
+        read.append(index)
+        return original(reader, index, outline)
+
+    monkeypatch.setattr(ShapeReader, "__call__", spied)
+    data = load_dataset("shapes", count=30, limit=20)
+    hashes = {block_hash(data, first, first + 2) for first in range(0, 20, 2)}
+    assert len(hashes) == 10
+    assert read == [0]
+
+
+def test_another_decoder_is_another_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = block_hash(load_dataset("shapes", count=10), 4, 6)
+    original = ShapeReader.__call__
+
+    def darker(reader: ShapeReader, index: int, outline: bool = True) -> Pixels:
+        pixels = original(reader, index, outline)
+        return Pixels(pixels.image // 2, pixels.outline)
+
+    monkeypatch.setattr(ShapeReader, "__call__", darker)
+    assert block_hash(load_dataset("shapes", count=10), 4, 6) != before

@@ -24,12 +24,11 @@ def test_every_card_has_weights_and_all_weights_a_card() -> None:
 
 @pytest.mark.parametrize("path", CARDS, ids=lambda path: path.stem)
 def test_a_card_has_the_recipe_that_ships(path: Path) -> None:
-    """A recipe that was changed means a checkpoint to be trained again."""
+    """A recipe that was changed means a checkpoint to be trained again. A setting that is new since then has its default."""
     card = read_card(path)
     recipe = read_recipe(RECIPES / f"{path.stem}.toml")
     assert card.run is not None
     assert recipe_from(card.run.recipe, path.name) == recipe
-    assert card.run.recipe == recipe.as_table()
     assert (card.name, card.run.seed) == (recipe.name, recipe.seed)
     assert (card.architecture, card.options) == (f"net:{recipe.net.name}", recipe.net.options)
     assert (card.spec.mean, card.spec.std) == (recipe.mean, recipe.std)

@@ -18,9 +18,9 @@ def extent(results: Results, means: Aggregates) -> list[str]:
     numbers = {kind: sum(model.kind == kind for model in means.models) for kind in KINDS if kind != "unknown"}
     kinds = ", ".join(f"{number} {kind}" for kind, number in numbers.items() if number)
     parts = [f"{counted(len(means.models), 'model')}{f' ({kinds})' if kinds else ''}"]
-    images = {
-        image for name, table in results.items() if name != "faults" and "image_id" in table for image in table["image_id"]
-    }
+    measured = [table for name, table in results.items() if name != "faults" and "image_id" in table]
+    evaluated = [table[table["split"] != "train"] if "split" in table else table for table in measured]
+    images = {image for table in evaluated for image in table["image_id"]}
     if images:
         parts.append(f"{counted(len(images), 'image')}{f' of {listed(data)}' if data else ''}")
     if len(rows):
