@@ -185,19 +185,18 @@ def means(results: Results, rows: Sequence[str], seeds: Sequence[int]) -> pd.Dat
 
 
 def associations(table: pd.DataFrame) -> dict[str, dict[str, dict[str, float]]]:
-    """Rank correlations, over the fine-tuned rows, of flatness with locality, robust accuracy and the gap."""
-    outcomes = ["robust", "loss gap", "lift SM", "lift IG", "lift BIG"]
-    return {
-        flat: {
-            outcome: {
-                "spearman": (one := correlation(table[flat], table[outcome])).spearman,
-                "p": one.spearman_p,
-                "n": one.used,
-            }
-            for outcome in outcomes
-        }
-        for flat in ("wci", "trace", "top trace")
-    }
+    """Rank correlations, over rows, of changes of flatness with changes of other numbers, each against the row's base.
+
+    Without the bases subtracted they would say how AT and TRADES differ.
+    """
+    bases = {row: base for row in table.index if (base := base_of(row)) is not None}
+    changes = table.loc[list(bases)] - table.loc[list(bases.values())].to_numpy()
+    outcomes = ["robust", "distance", "loss gap", "lift SM", "lift IG", "lift BIG"]
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for flat in ("wci", "trace", "top trace"):
+        several = {outcome: correlation(changes[flat], changes[outcome]) for outcome in outcomes}
+        found[flat] = {name: {"spearman": one.spearman, "p": one.spearman_p, "n": one.used} for name, one in several.items()}
+    return found
 
 
 def main() -> None:

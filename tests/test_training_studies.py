@@ -65,6 +65,18 @@ def test_verdicts_need_everything_to_agree(
     assert study.verdict(one, p) == expected
 
 
+def test_associations_are_of_changes_within_a_base(study: ModuleType) -> None:
+    """The bases differ in both numbers alike, the rows of each base in opposite ways."""
+    rows = {"at": 0.0, "at_l2": 1.0, "at_ema": 2.0, "at_awp": 3.0, "trades": 100.0, "trades_l2": 104.0, "trades_ema": 105.0}
+    names = ["robust", "distance", "loss gap", "lift SM", "lift IG", "lift BIG", "wci", "trace", "top trace"]
+    table = pd.DataFrame({name: rows for name in names})
+    base = pd.Series({row: 100.0 if row.startswith("trades") else 0.0 for row in rows})
+    table["lift IG"] = base - (table["wci"] - base)
+    found = study.associations(table)
+    assert found["wci"]["lift IG"] == {"spearman": pytest.approx(-1.0), "p": pytest.approx(2 / 120), "n": 5}
+    assert found["trace"]["robust"]["spearman"] == pytest.approx(1.0)
+
+
 def test_what_follows_the_gap(overfitting: ModuleType) -> None:
     columns = {"loss_gap": [1.0, 2.0, 4.0, 3.0], "wci": [10.0, 20.0, 40.0, 30.0], "trace": [4.0, 3.0, 1.0, 2.0]}
     columns |= {
