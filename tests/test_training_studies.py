@@ -69,7 +69,7 @@ def test_associations_are_of_changes_within_a_base(study: ModuleType) -> None:
     """The bases differ in both numbers alike, the rows of each base in opposite ways."""
     rows = {"at": 0.0, "at_l2": 1.0, "at_ema": 2.0, "at_awp": 3.0, "trades": 100.0, "trades_l2": 104.0, "trades_ema": 105.0}
     names = ["robust", "distance", "loss gap", "lift SM", "lift IG", "lift BIG", "wci", "trace", "top trace"]
-    table = pd.DataFrame({name: rows for name in names})
+    table = pd.DataFrame(dict.fromkeys(names, rows))
     base = pd.Series({row: 100.0 if row.startswith("trades") else 0.0 for row in rows})
     table["lift IG"] = base - (table["wci"] - base)
     found = study.associations(table)
