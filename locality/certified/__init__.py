@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from locality.certified.lipschitz import Lipschitz
 from locality.certified.smoothing import Smoothing
 from locality.progress import Progress, no_progress
 
@@ -34,4 +35,5 @@ class Certifier(Protocol):
 
 CERTIFICATES: dict[str, type[Certifier]] = {
     "smoothing": Smoothing,
+    "lipschitz": Lipschitz,
 }

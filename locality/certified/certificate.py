@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 RADII = (0.0, 0.25, 0.5, 0.75, 1.0)  # at which certified accuracy is stated, by default
+Fact = float | str | Mapping[str, float]
 NOTHING: Mapping[str, Tensor] = MappingProxyType({})
 
 
@@ -37,7 +38,7 @@ class Certificate:
     failure_probability: Tensor  # N float64
     norm: Norm = "l2"
     details: Mapping[str, Tensor] = field(default_factory=lambda: NOTHING)  # name ↦ N: what else is known about each image
-    facts: Mapping[str, float | str] = field(default_factory=dict)  # about the model: a Lipschitz bound, for example
+    facts: Mapping[str, Fact] = field(default_factory=dict)  # about the model: a Lipschitz bound, for example
 
     def __post_init__(self) -> None:
         count = len(self.prediction)

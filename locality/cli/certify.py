@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,6 +26,7 @@ from locality.types import NORMS
 
 if TYPE_CHECKING:
     from locality.certified import Certifier
+    from locality.certified.certificate import Fact
     from locality.certified.certified_accuracy import CertifiedAccuracy
 
 RADII_HELP = "Radii at which to state the certified accuracy, separated by commas: 0.25,0.5 or 36/255."
@@ -119,9 +121,15 @@ def _print(result: CertifiedAccuracy, radii: list[str]) -> None:
     else:
         say("the certificates are deterministic proofs")
     for name, value in result.certificate.facts.items():
-        say(f"{name}: {value if isinstance(value, str) else f'{value:.4g}'}")
+        say(f"{name}: {_fact(value)}")
     if result.undefined:
         say(f"left out: {result.undefined:,} images of classes that the model does not know")
+
+
+def _fact(value: Fact) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {number:.4g}" for name, number in value.items())
+    return value if isinstance(value, str) else f"{value:.4g}"
 
 
 command = CommandWithSettings(certify, "by", "The certificate.", CERTIFICATES)

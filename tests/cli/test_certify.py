@@ -16,6 +16,7 @@ from locality import load_dataset, load_model
 from locality.certified import CERTIFICATES
 from locality.certified.certificate import Certificate
 from locality.certified.certified_accuracy import certified_accuracy
+from locality.certified.lipschitz import Lipschitz
 from locality.certified.smoothing import Smoothing
 from locality.cli import app
 from locality.progress import Progress, no_progress
@@ -67,6 +68,22 @@ def test_smoothing_gives_what_python_gives(tmp_path: Path) -> None:
     assert "probability that the certificate of an image is false: at most 0.05" in lines
     assert "wrong: 0.0% of 6 images; abstained: 16.7%" in lines
     assert lines[0].startswith("shapes_cnn on shapes: 6 images")
+
+
+def test_a_lipschitz_bound_gives_what_python_gives(tmp_path: Path) -> None:
+    text = run(*FEW, "--by", "lipschitz", "--radii", "0,36/255", "--out", str(tmp_path))
+    summary = json.loads((tmp_path / "certified.json").read_text(encoding="utf-8"))
+    model = load_model("shapes_cnn")
+    expected = certified_accuracy(model, load_dataset("shapes", limit=6, spec=model.spec), Lipschitz())
+    assert summary["median_radius"] == expected.median_radius
+    assert [entry["mean"] for entry in summary["certified"]] == [expected.accuracy(0), expected.accuracy(36 / 255)]
+    assert summary["facts"] == expected.certificate.facts
+    assert summary["facts"]["Lipschitz constants of the layers"]["normalisation"] == pytest.approx(1 / min(model.spec.std))
+    assert "certified by lipschitz: slack 0.0" in text
+    assert "the certificates are deterministic proofs" in text
+    assert "Lipschitz constants of the layers: normalisation 4, 0.0 Conv2d" in text
+    result = invoke("certify", "--model", "shapes_vit", "--limit", "2", "--by", "lipschitz")
+    assert "`model` must be made of layers with a Lipschitz bound, got 'VisionTransformer (model)'" in str(result.exception)
 
 
 def test_json_is_one_object() -> None:
@@ -137,9 +154,10 @@ def test_abstentions_are_counted_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("toy")
-def test_help_has_the_options_of_every_certificate() -> None:
+def test_help_has_the_options_of_every_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")  # a narrow terminal breaks the list of certificates
     text = re.sub(r"\s+", " ", run("certify", "--help"))
-    for part in ("<smoothing|margin>", "--sigma", "--samples", "--selection-samples", "--alpha"):
+    for part in ("<smoothing|lipschitz|margin>", "--sigma", "--samples", "--selection-samples", "--alpha"):
         assert part in text
     for part in ("Options of --by margin", "--slope", "How fast logits change.", "Default: 10.0.", "<plain|half>"):
         assert part in text

@@ -98,7 +98,7 @@ class LinearResidual(nn.Module):
         return estimate
 
     def extra_repr(self) -> str:
-        return f"{self.channels}, scale={self.scale:.3g}"
+        return f"{self.channels}, scale={self.scale!r}"
 
 
 class ConventionalResidual(nn.Module):

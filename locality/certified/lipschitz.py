@@ -1,0 +1,149 @@
+"""The certificate of a Lipschitz bound: a margin that cannot shrink to zero within a radius.
+
+Class j wins at every x′ nearer than r = min over i of (f_j(x) − f_i(x) − 2δ_ji)/K_ji. K_ji bounds how fast f_j − f_i changes
+(`lipschitz_bound`), δ_ji the rounding error of the margin in float64, at x and at x′. The statement is about the network
+with its weights in float64, rounding of that evaluation included, and holds for certain (GloRo Nets: Leino et al. 2021).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from locality.errors import ArgumentError
+from locality.progress import Progress, no_progress
+from locality.toml_settings import setting
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from locality.certified import Certifier
+    from locality.certified.certificate import Certificate
+    from locality.certified.lipschitz_bound import LipschitzBound
+    from locality.model_calls import Model
+
+CHUNK = 32  # images in one pass
+# A bound takes seconds and a data set has many blocks: the last one of each model is kept, with what it depends on.
+KNOWN_BOUNDS: WeakKeyDictionary[nn.Module, tuple[str, LipschitzBound]] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class Lipschitz:
+    """Radii from a Lipschitz bound of the network, deterministic, in one float64 forward pass per image.
+
+    No radius is larger than the diameter √d of the pixels' cube [0, 1]^d. A tie has radius 0.
+
+    >>> import torch
+    >>> from torch import nn
+    >>> model = nn.Sequential(nn.Flatten(), nn.Linear(2, 2, bias=False))
+    >>> with torch.no_grad():
+    ...     _ = model[1].weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+    >>> certificate = Lipschitz()(model, torch.tensor([[[[0.75, 0.25]]]]))
+    >>> certificate.prediction.item(), round(certificate.radius.item(), 6)  # the distance to the diagonal, 0.5/√2
+    (0, 0.353553)
+    """
+
+    slack: float = setting(0.0, "Largest difference of a logit between the network in use and float64, to be subtracted.")
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.slack < math.inf:
+            raise ArgumentError("slack", "a difference of logits, 0 or more", self.slack)
+
+    def __call__(
+        self, model: Model, images: Tensor, progress: Progress = no_progress, *, bound: LipschitzBound | None = None
+    ) -> Certificate:
+        return certify_by_bound(model, images, self.slack, progress, bound)
+
+
+def certify(model: Model, images: Tensor, by: Certifier | None = None, progress: Progress = no_progress) -> Certificate:
+    """A prediction per image and a radius within which it provably does not change.
+
+    Without `by` the model's Lipschitz bound is used, which needs layers that have one; `by=Smoothing()` certifies the votes
+    of any model. `certified_accuracy` does so for a data set.
+
+    >>> import torch
+    >>> from torch import nn
+    >>> certify(nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), torch.rand(2, 3, 2, 2)).failure_probability.tolist()
+    [0.0, 0.0]
+    """
+    return (by or Lipschitz())(model, images, progress)
+
+
+def certify_by_bound(
+    model: Model, images: Tensor, slack: float, progress: Progress, bound: LipschitzBound | None
+) -> Certificate:
+    """What `Lipschitz` states; `rival` in the details is the class that limits the radius, `margin` the lead over it."""
+    # Imported here: `locality certify --help` reads the settings above without waiting for torch.
+    import torch
+
+    from locality.certified.certificate import Certificate
+    from locality.certified.lipschitz_bound import float64_copy
+    from locality.model_calls.checks import working_copy
+
+    pixels = working_copy(images).to("cpu", torch.float64)
+    exact = float64_copy(model)  # type: ignore[arg-type]
+    bound = bound or known_bound(model, tuple(pixels.shape[1:]))  # type: ignore[arg-type]
+    if bound.shape != tuple(pixels.shape[1:]):
+        hint = "a Lipschitz bound holds for one size: compute another with lipschitz_bound"
+        raise ArgumentError("images", f"of shape N×{'×'.join(map(str, bound.shape))}", tuple(pixels.shape), hint)
+    columns = []
+    progress(0, len(pixels))
+    for start in range(0, len(pixels), CHUNK):
+        chunk = pixels[start : start + CHUNK]
+        with torch.inference_mode(False), torch.no_grad(), torch.autocast("cpu", enabled=False):
+            logits = exact(chunk.clone())
+        columns.append(_radii(logits, chunk, bound, slack))
+        progress(start + len(chunk), len(pixels))
+    prediction, radius, rival, margin = (torch.cat(column) for column in zip(*columns, strict=True))
+    return Certificate(
+        prediction,
+        radius,
+        torch.zeros_like(radius),
+        norm="l2",
+        details={"rival": rival, "margin": margin},
+        facts={
+            "Lipschitz constant of the features": bound.features,
+            "largest Lipschitz constant of a margin": bound.largest,
+            "Lipschitz constants of the layers": dict(bound.layers),
+        },
+    )
+
+
+def _radii(logits: Tensor, images: Tensor, bound: LipschitzBound, slack: float) -> tuple[Tensor, ...]:
+    """Predictions, radii, rivals and margins of a few images."""
+    import torch
+
+    from locality.certified.lipschitz_bound import image_lengths
+
+    if logits.dtype != torch.float64 or not bool(torch.isfinite(logits).all()):
+        raise ArgumentError("model", "one that returns finite float64 logits", "others", "check its weights")
+    prediction = logits.argmax(1)
+    rows = torch.arange(len(logits))
+    margins = logits[rows, prediction][:, None] - logits
+    constants = bound.margins[prediction]
+    diameter = math.sqrt(math.prod(images.shape[1:]))
+    # Rounding at x′, too: it is `diameter` away at most, whatever the radius turns out to be.
+    errors = bound.margin_errors(prediction, image_lengths(images) + diameter)
+    left = (margins - 2 * errors - 2 * slack) * (1 - 1e-15)
+    radii = torch.where(left > 0, (left / constants * (1 - 1e-15)).clamp(max=diameter), 0.0)
+    radii[rows, prediction] = math.inf  # no rival of itself, by index: logits of other classes may be equal
+    radius, rival = radii.min(1)
+    return prediction, radius, rival, margins[rows, rival]
+
+
+def known_bound(model: nn.Module, shape: tuple[int, ...]) -> LipschitzBound:
+    """The model's bound for images of this shape, computed again only if weights, layers, modes or shape have changed."""
+    from locality.certified.lipschitz_bound import lipschitz_bound
+    from locality.zoo.pixel_model import PixelModel
+    from locality.zoo.state_dict import weights_hash
+
+    scale = model.std.tolist() if isinstance(model, PixelModel) else []
+    modes = [part.training for part in model.modules()]
+    state = f"{weights_hash(model)} {model} {scale} {modes} {shape}"
+    known = KNOWN_BOUNDS.get(model)
+    if known is None or known[0] != state:
+        known = (state, lipschitz_bound(model, (shape[1], shape[2]), channels=shape[0]))
+        KNOWN_BOUNDS[model] = known
+    return known[1]
