@@ -78,8 +78,9 @@ def test_matrix_bounds_hold_in_exact_arithmetic(name: str, bound: type[object]) 
 
 def test_the_exact_oracle_sees_the_last_digit() -> None:
     """A plain SVD is sometimes too small by a rounding: the oracle must notice."""
-    too_small = sum(not is_upper_bound(drawn(4, 4, seed=seed), exact_norm(drawn(4, 4, seed=seed))) for seed in range(20))
-    assert 0 < too_small < 20
+    matrices = [drawn(4, 4, seed=seed) for seed in range(20)]
+    assert 0 < sum(not is_upper_bound(matrix, exact_norm(matrix)) for matrix in matrices) < 20
+    assert all(is_upper_bound(matrix, float(matrix_norm_upper(matrix))) for matrix in matrices)
     assert is_upper_bound(torch.eye(3), 1.0)
     assert not is_upper_bound(torch.eye(3), 1 - UNIT_ROUNDOFF)
 

@@ -36,7 +36,7 @@ CHOICES = [
     ("robust", "attack", "|".join(ATTACK_NAMES)),
     ("curvature", "norm", "l2|linf"),
     ("curvature", "method", "auto|exact|sampled|probed"),
-    ("certify", "by", "smoothing"),
+    ("certify", "by", "smoothing|lipschitz"),
     ("bench", "engine", "local|ray"),
     ("table", "format", "text|csv|markdown|latex"),
     ("figures", "width", "page|column"),
