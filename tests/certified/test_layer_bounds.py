@@ -147,6 +147,18 @@ def test_rows_and_sums_of_layers() -> None:
     assert EXACT.then(first).norm == pytest.approx(2)
 
 
+def test_shortcuts_are_added() -> None:
+    """A block that begins as the identity has the norm 1, not 0; one with branches has the sum of theirs."""
+    block = ConventionalResidual(4, 6).double()
+    assert LAYER_BOUNDS[ConventionalResidual](block, SHAPE).norm == pytest.approx(1, abs=1e-12)
+    block.multiplier.data.fill_(-0.7)
+    inner = [LAYER_BOUNDS[LipschitzConv2d](part, SHAPE).norm for part in (block.first, block.second)]
+    assert LAYER_BOUNDS[ConventionalResidual](block, SHAPE).norm == pytest.approx(1 + 0.7 * inner[0] * inner[1])
+    plain = residual_block(1, 4).double().eval()
+    plain.second.weight.data.zero_()
+    assert LAYER_BOUNDS[ResidualBlock](plain, SHAPE).norm == pytest.approx(1, abs=1e-12)
+
+
 def test_normalisation_divides_by_the_smallest_deviation() -> None:
     bound = normalisation(torch.tensor([0.5, 0.5, 0.5]).double(), torch.tensor([0.5, 0.25, 1.0]).double(), (3, 2, 2))
     assert 4 <= bound.norm < 4 + 1e-12
