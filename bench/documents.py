@@ -177,6 +177,72 @@ def coverage_table() -> str:
     return markdown(["mean of", *(f"{size} images" for size in sizes)], rows)
 
 
+STUDIED = ("clean", "robust", "loss gap", "wci", "top trace", "distance", "lift SM", "lift IG", "lift BIG")
+SIGNS = {"higher": " ↑", "lower": " ↓", "inconclusive": ""}
+
+
+def training_table() -> str:
+    """Means of every row of the training study, with the verdicts of its paired comparison with the base."""
+    numbers = result("training_study/verdicts.json")
+    rows = []
+    for row, means in numbers["means"].items():
+        signs = {name: SIGNS[changes[row]["verdict"]] for name, changes in numbers["changes"].items() if row in changes}
+        texts = []
+        for name in STUDIED:
+            text = f"{means[name]:.0f}" if name in ("wci", "top trace") else f"{means[name]:.3f}"
+            texts.append(text + signs.get(name, ""))
+        rows.append((f"`{row}`", *texts))
+    titles = ["clean", "ERA", "gap of the loss", "WCI", "TrH", "distance", "lift SM", "lift IG", "lift BIG"]
+    return markdown(["row", *titles], rows)
+
+
+def association_table() -> str:
+    """Rank correlations over the rows of the training study."""
+    numbers = result("training_study/verdicts.json")["associations"]
+    titles = {"robust": "ERA", "loss gap": "gap of the loss"}
+    outcomes = list(next(iter(numbers.values())))
+    rows = [
+        (flat, *(f"{several[name]['spearman']:+.2f} (p = {several[name]['p']:.2g})" for name in outcomes))
+        for flat, several in numbers.items()
+    ]
+    return markdown(["change of", *(titles.get(name, name) for name in outcomes)], rows)
+
+
+def overfitting_table() -> str:
+    """Final numbers of the runs that overfit, one row per run."""
+    numbers = result("overfitting.json")
+    rows = []
+    for name, curves in numbers["curves"].items():
+        accuracy = numbers["accuracy"][name]
+        best = 1 - min(curves["eval_robust_error"])
+        robust = next(share for key, share in accuracy.items() if key.startswith("linf 8/255"))
+        rows.append(
+            (
+                f"`{name}`",
+                f"{accuracy['clean']:.1%}",
+                f"{robust:.1%}",
+                f"{best:.1%}",
+                f"{curves['loss_gap'][-1]:.2f}",
+                f"{curves['wci'][-1]:.0f}",
+            )
+        )
+    titles = ["clean", "PGD-10, final", "best of the monitor", "gap of the loss", "WCI"]
+    return markdown(["run", *titles], rows)
+
+
+def follower_table() -> str:
+    """How well each number follows the gap over the epochs of a run: rank correlations, one per seed."""
+    numbers = result("overfitting.json")["follows the gap"]
+    names = list(next(iter(numbers.values())))
+
+    def listed(name: str, kind: str) -> str:
+        values = [seed[name][kind] for seed in numbers.values()]
+        return ", ".join("–" if value is None else f"{value:+.2f}" for value in values)
+
+    rows = [(name, listed(name, "values"), listed(name, "changes")) for name in names]
+    return markdown(["number", "with the gap", "of changes between measurements"], rows)
+
+
 def suite(name: str, data: str | None = None) -> Results:
     """Committed results of a suite, all or those on one data set."""
     results = read_results(RESULTS / name)
@@ -228,6 +294,12 @@ DOCUMENTS: dict[str, dict[str, Callable[[], str]]] = {
         "faithfulness": faithfulness_of("tiny", ("tiny_resnet", "tiny_resnet_robust")),
     },
     "docs/curvature.md": {"curvature": reported("curvature", "curvature")},
+    "docs/training_study.md": {
+        "training": training_table,
+        "associations": association_table,
+        "overfitting": overfitting_table,
+        "followers": follower_table,
+    },
     "docs/scores.md": {"coverage": coverage_table},
     "docs/scaling.md": {"predicted": predicted_table},
     "CONTRIBUTING.md": {"walk": walk},

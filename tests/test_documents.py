@@ -28,6 +28,7 @@ def writer() -> ModuleType:
         "docs/scaling.md",
         "docs/scores.md",
         "docs/curvature.md",
+        "docs/training_study.md",
         "CONTRIBUTING.md",
     ],
 )
