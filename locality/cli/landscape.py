@@ -14,6 +14,7 @@ from locality.cli.warnings_as_lines import warnings_as_lines
 from locality.errors import ArgumentError
 from locality.robustness import Space
 from locality.types import Threat
+from locality.zoo.model_card import card_path
 
 if TYPE_CHECKING:
     from locality.robustness.landscape_grids import Landscapes
@@ -66,10 +67,11 @@ def landscape(
     with warnings_as_lines():
         from locality.runner.landscapes import measure_landscapes
 
-        networks = {model: options.loaded_model(model, arch, num_classes, device, download, preprocessing)}
-        if against is not None:
-            networks[against] = options.loaded_model(against, device=device, download=download)
-        images = options.loaded_data(data, networks[model].spec, limit, seed, boxes)
+        first, *others = _short_names([model] if against is None else [model, against])
+        networks = {first: options.loaded_model(model, arch, num_classes, device, download, preprocessing)}
+        for other in others:
+            networks[other] = options.loaded_model(str(against), device=device, download=download)
+        images = options.loaded_data(data, networks[first].spec, limit, seed, boxes)
         given = {"directions": directions, "steps": steps, "attack": threat} if space == "weights" else {"radius": reach}
         given |= {} if points is None else {"points": points}
         result = measure_landscapes(networks, images, space, seed=seed, **given)
@@ -87,6 +89,12 @@ def landscape(
     say_preprocessing(*networks.values())
     _print(result)
     say(f"files: {', '.join(map(str, paths))}" if paths else "--out FOLDER writes the grids and draws them")
+
+
+def _short_names(models: list[str]) -> list[str]:
+    """Names for columns and axes: a checkpoint's without its folder and ending, unless two are then the same."""
+    short = [card_path(Path(model)).stem if Path(model).is_file() else model for model in models]
+    return short if len(set(short)) == len(short) else models
 
 
 def _print(result: Landscapes) -> None:

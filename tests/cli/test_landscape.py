@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from locality.cli import app
 from locality.robustness.landscape_grids import read_landscapes
+from locality.zoo.catalog import CHECKPOINTS
 
 FEW = ["--limit", "2", "--points", "3"]
 
@@ -38,6 +39,17 @@ def test_two_models_around_images(tmp_path: Path) -> None:
     assert (
         summary["provenance"]["shapes_cnn"]["weights_sha256"] != summary["provenance"]["shapes_cnn_robust"]["weights_sha256"]
     )
+
+
+def test_checkpoints_are_named_without_their_folder(tmp_path: Path) -> None:
+    robust = str(CHECKPOINTS / "shapes_cnn_robust.safetensors")
+    _, error = run(*FEW, "--against", robust, "--out", str(tmp_path / "two"))
+    assert error is None, error
+    assert list(read_landscapes(tmp_path / "two").by_model) == ["shapes_cnn", "shapes_cnn_robust"]
+    same = str(CHECKPOINTS / "shapes_cnn.safetensors")  # would have the name of --model
+    _, error = run(*FEW, "--against", same, "--out", str(tmp_path / "same"))
+    assert error is None, error
+    assert list(read_landscapes(tmp_path / "same").by_model) == ["shapes_cnn", same]
 
 
 def test_around_weights_under_attack() -> None:
