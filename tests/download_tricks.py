@@ -1,4 +1,4 @@
-"""Tricks that a server, or whoever can write to the cache, may play on a download; `test_download_tricks.py` plays them."""
+"""Tricks of a server, or of anyone who can write to the cache, on a download; `test_download_tricks.py` plays them."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def holding(content: bytes | str) -> Callable[[Path], object]:
 
 
 def pipe(path: Path) -> None:
-    """Make a named pipe: whoever opens it to read waits for ever."""
+    """Make a named pipe: opening it to read blocks forever."""
     os.mkfifo(path)
 
 
