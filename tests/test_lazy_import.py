@@ -28,6 +28,14 @@ def test_torch_stays_out(code: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_captum_stays_out_of_a_dry_run() -> None:
+    code = "import sys; sys.argv = ['locality', 'bench', 'demo', '--dry-run']\nimport locality.cli\n"
+    code += "try: locality.cli.main()\nexcept SystemExit: pass\nassert not {'captum', 'matplotlib'} & set(sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "shapes_cnn" in done.stdout
+
+
 def test_every_public_name_is_where_the_stub_says() -> None:
     stub = ast.parse(Path(locality.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
     imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]

@@ -147,17 +147,27 @@ def check_options(options: Iterable[str], search: SearchName, searches: bool) ->
         )
 
 
+def check_method(name: str) -> None:
+    """Raise unless there is a method of this name; Captum is imported only to look for a name that is not ours."""
+    if name not in OWN:
+        _class_of(name)
+
+
+def _class_of(name: str) -> Callable[..., Any]:
+    from locality.attribution.methods import method  # here, because the table there is made of this file's neighbours
+
+    return method(name)
+
+
 def other_methods(
     names: Iterable[str], model: Model | Calls, seed: int, bounds: Bounds
 ) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
     """The `attribute` functions of the methods that are not ours; unknown names raise here, before any work is done."""
-    from locality.attribution import method  # here, because the table there is made of this file's neighbours
-
     others: dict[str, Callable[[Tensor, Tensor], Tensor]] = {}
     for name in names:
-        factory = method(name)
         if name in OWN:
             continue
+        factory = _class_of(name)
         if isinstance(model, Calls):
             raise ArgumentError("methods", "locality's own where `model` is an open Calls", name, "pass the model")
         options = {"seed": seed, "bounds": bounds} if name.startswith("captum:") else {}  # other methods may accept neither

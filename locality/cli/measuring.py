@@ -52,7 +52,7 @@ def check_names(given: Mapping[str, Any]) -> None:
     for option in ("model", "first", "second", "surrogate", "against"):
         _check_model(given.get(option) or "")
     for name in method_names(given.get("methods") or ""):
-        methods = table_names("attribution", "METHODS")
+        methods = table_names("attribution.methods", "METHODS")
         if name not in methods and not name.startswith("captum:"):
             raise unknown_choice("method", name, methods, also="captum:NAME")
     search, searches = given.get("search"), table_names("boundary", "SEARCHES")
@@ -75,24 +75,26 @@ def _check_model(name: str) -> None:
             raise unknown_model(name, known)
 
 
-def table_names(package: str, table: str) -> list[str]:
-    """The names in a table of a package; read from its source where importing it would import torch.
+def table_names(module: str, table: str) -> list[str]:
+    """The names in a table of a module or package; read from its source where importing it would import torch.
 
     >>> table_names("boundary", "SEARCHES")
     ['fast', 'thorough', 'paper', 'autopgd', 'rays']
     """
-    module = sys.modules.get(f"locality.{package}")
-    return list(getattr(module, table, None) or _names_in_source(package, table))  # a partly imported module has no table
+    loaded = sys.modules.get(f"locality.{module}")
+    return list(getattr(loaded, table, None) or _names_in_source(module, table))  # a partly imported module has no table
 
 
 @functools.cache
-def _names_in_source(package: str, table: str) -> tuple[str, ...]:
-    source = PACKAGE.joinpath(*package.split("."), "__init__.py").read_text(encoding="utf-8")
+def _names_in_source(module: str, table: str) -> tuple[str, ...]:
+    place = PACKAGE.joinpath(*module.split("."))
+    file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    source = file.read_text(encoding="utf-8")
     for statement in ast.parse(source).body:
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.target.id == table:
             assert isinstance(statement.value, ast.Dict)
             return tuple(ast.literal_eval(key) for key in statement.value.keys if key is not None)
-    raise LookupError(f"locality.{package} has no {table}")
+    raise LookupError(f"locality.{module} has no {table}")
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from matplotlib.textpath import TextPath
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from locality.attribution import attribute_all, method
+from locality.attribution.all_at_once import attribute_all, check_method
 from locality.boundary import find_boundary
 from locality.data.decode import decode_image
 from locality.data.preprocess import fit
@@ -135,7 +135,7 @@ def explain_image(
     if not methods:
         raise ArgumentError("methods", "at least one method, such as SM, IG, BIG", list(methods))
     for name in methods:
-        method(name)
+        check_method(name)
     known = spec or getattr(model, "spec", None)
     pixels, title = _pixels(image)
     fitted = pixels if known is None else fit(_bare_sample(title, pixels), known).image

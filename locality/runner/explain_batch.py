@@ -10,8 +10,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from locality.attribution import attribute_all, method
-from locality.attribution.all_at_once import OWN, other_methods
+from locality.attribution.all_at_once import OWN, attribute_all, check_method, other_methods
 from locality.attribution.integrated_gradients import Points, relative_gap
 from locality.boundary import SEARCHES, find_boundary
 from locality.boundary.search import resolve_search
@@ -46,7 +45,7 @@ class Settings:
         if not self.methods:
             raise ArgumentError("methods", "at least one method, such as SM, IG, BIG", list(self.methods))
         for name in self.methods:
-            method(name)
+            check_method(name)
             if self.search is None and name in AT_BOUNDARY:
                 raise ArgumentError("search", f"a boundary search for {name}, which starts at the boundary", None)
         if self.search is not None:

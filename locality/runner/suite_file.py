@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from locality.attribution import method
+from locality.attribution.all_at_once import check_method
 from locality.boundary import SEARCHES
 from locality.boundary.search import resolve_search
 from locality.data.sources import check_name
@@ -155,7 +155,7 @@ def _method_problems(suite: Suite) -> Iterator[Problem]:
         places += [(f"{key}.methods", getattr(settings, "methods", ())) for key, settings in suite.located(name)]
     for key, methods in places:
         for name in methods:
-            yield from _tried(key, method, name)
+            yield from _tried(key, check_method, name)
             if suite.search == "none" and name in AT_BOUNDARY:
                 yield Problem("search", f"must not be 'none' where {name} is requested, which starts at the boundary")
 

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from locality.attribution import method as factory_of
 from locality.attribution.class_gradient import class_gradient
 from locality.errors import ArgumentError
 from locality.model_calls import open_model
@@ -78,6 +77,8 @@ def sanity_check(
         raise ArgumentError("layers_at_once", "a whole number of at least 1", layers_at_once)
     for pixels in (images,) if reference is None else (images, reference):
         check_images(pixels, options.get("bounds", UNIT))
+    from locality.attribution.methods import method as factory_of  # here, because it imports Captum
+
     layers = layers_from_top(model, images)
     factory = factory_of(method)
     with open_model(model, images) as calls:

@@ -38,7 +38,7 @@ def test_wrong_names_are_reported_before_torch_is_imported(words: list[str], sen
 
 
 def test_names_read_from_the_source_are_those_of_the_tables() -> None:
-    assert list(_names_in_source("attribution", "METHODS")) == list(METHODS)
+    assert list(_names_in_source("attribution.methods", "METHODS")) == list(METHODS)
     assert list(_names_in_source("boundary", "SEARCHES")) == list(SEARCHES)
     assert list(_names_in_source("data.sources", "SOURCES")) == list(SOURCES)
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pandas as pd
 
-from locality.attribution import method
 from locality.errors import Problem
 from locality.results.schema import Schema
 from locality.runner.explain_batch import AT_BOUNDARY
@@ -61,6 +60,8 @@ def parts(suite: Suite) -> Iterator[Part]:
 
 def rows(block: Block) -> Tables:
     """One row per image × method × step. An abstention is not attributed and has no row."""
+    from locality.attribution.methods import method  # here, because it imports Captum
+
     batch = block.decided()
     reference = block.first_images(REFERENCE)
     table = []
