@@ -1,12 +1,13 @@
 """Robust overfitting: does the weight-curvature index follow the gap, and does a learning rate that it controls help?
 
     python bench/overfitting_study.py [--seeds 0,1,2] [--runs runs/overfitting] [--out bench/results/overfitting.json]
+    python bench/overfitting_study.py --merge JSON JSON … [--out bench/results/overfitting.json]
 
 Figures 1, 4, 5 and 9 of the WCI paper in miniature. Adversarial training at ℓ∞ 8/255 on 1,000 photographs of 32×32 pixels,
 without augmentation, whose learning rate falls to a tenth at half of the run. `wci` lowers it further where the index
 is above its first value after the fall, `wci_half` above half of that; `wci_half_control` is the control of the latter, a
 plain decay with the same mean rate and without the index.
-Finished runs are kept, and an interrupted study resumes.
+Finished runs are kept, and an interrupted study resumes. `--merge` trains nothing: it joins the results of other seeds.
 
 Epochs of one run are not independent, so there are no p-values of correlations over epochs: they are given per seed, of the
 values and of their changes from one measurement to the next.
@@ -25,6 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from study_runs import checkpoint, train_all
 
+from locality.errors import ArgumentError
 from locality.statistics import correlation
 from locality.training.control_recipe import control_recipe
 
@@ -87,13 +89,45 @@ def accuracy(folder: Path, name: str) -> dict[str, float]:
     return shares
 
 
+def merged(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The runs of several results in one, ordered by seed; refused if their recipes differ or a seed is in two of them."""
+    seeds = [seed for part in parts for seed in part["follows the gap"]]
+    if len(set(seeds)) < len(seeds) or any(part["recipe"] != parts[0]["recipe"] for part in parts):
+        raise ArgumentError("--merge", "results of one recipe, each of other seeds", seeds)
+    order = sorted(seeds, key=int)
+    joined = {key: {name: one for part in parts for name, one in part[key].items()} for key in ("accuracy", "curves")}
+    names = sorted(joined["curves"], key=lambda name: ("control" in name, order.index(seed_of(name))))
+    return {
+        "command": f"python bench/overfitting_study.py --seeds {','.join(order)}",
+        "recipe": parts[0]["recipe"],
+        "follows the gap": {
+            seed: part["follows the gap"][seed] for seed in order for part in parts if seed in part["follows the gap"]
+        },
+        **{key: {name: several[name] for name in names} for key, several in joined.items()},
+    }
+
+
+def seed_of(name: str) -> str:
+    """The seed of a run.
+
+    >>> seed_of("wci_1"), seed_of("wci_half_2_control")
+    ('1', '2')
+    """
+    return name.removesuffix("_control").rpartition("_")[2]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--runs", type=Path, default=Path("runs/overfitting"))
     parser.add_argument("--out", type=Path, default=Path("bench/results/overfitting.json"))
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--merge", type=Path, nargs="+", metavar="JSON", help="join these results instead of training")
     given = parser.parse_args()
+    if given.merge:
+        parts = [json.loads(path.read_text(encoding="utf-8")) for path in given.merge]
+        given.out.write_text(json.dumps(merged(parts)) + "\n", encoding="utf-8")
+        return
     seeds = [int(seed) for seed in given.seeds.split(",")]
     recipes = {
         f"{name}_{seed}": RECIPE | {"name": f"{name}_{seed}", "seed": seed, "step_size": step_size}

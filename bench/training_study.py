@@ -2,13 +2,15 @@
 
     python bench/training_study.py [--seeds 0,1,2] [--only at,at_trh] [--runs runs/training_study]
                                    [--out bench/results/training_study] [--processes 2]
+    python bench/training_study.py --merge FOLDER FOLDER … [--out bench/results/training_study]
 
 Every row of the table is a recipe. All start from the same standard network and are fine-tuned on ten classes of
 Tiny-ImageNet at 32×32 pixels, as the thesis fine-tunes pretrained networks. Finished runs and measured units are kept; an
 interrupted study resumes. A training takes one to three minutes of one core, the measurements of a model as long.
 
 The suite measures accuracy, accuracy under APGD-CE + APGD-DLR, curvature with the robust gap, boundary distances and
-locality. `verdicts.json` compares each row with its base on the same images, seed by seed.
+locality. `verdicts.json` compares each row with its base on the same images, seed by seed. `--merge` trains nothing: it
+joins the tables of seeds that were measured in several folders and writes the verdicts over all of them.
 """
 
 from __future__ import annotations
@@ -21,8 +23,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from merged_results import merge
 from study_runs import train, train_all
 
+from locality.errors import ArgumentError
 from locality.progress import progress
 from locality.report.curvature import curvatures
 from locality.results.folder import read_results
@@ -106,11 +110,11 @@ def base_of(row: str) -> str | None:
     return next((base for base in BASES if row.startswith(f"{base}_")), None)
 
 
-def suite_of(models: Mapping[str, Path], images: int) -> Suite:
+def suite_of(name: str, models: Mapping[str, Path], images: int) -> Suite:
     """The suite that measures all of them."""
     threat: dict[str, Any] = {"norm": "linf", "epsilon": 4 / 255}
     return Suite(
-        "training_study",
+        name,
         tuple(ModelChoice(name, str(path)) for name, path in models.items()),
         DataChoice("tiny-imagenet", limit=images),
         measurements={
@@ -128,7 +132,7 @@ def per_image(results: Results) -> dict[str, pd.DataFrame]:
     tables = {"clean": once.assign(value=once["correct"].astype(float)), "distance": found.assign(value=found["distance"])}
     robust = results["robust"]
     tables["robust"] = robust.assign(value=robust["robust"].astype(float))
-    for method in ("SM", "IG", "BIG"):
+    for method in dict.fromkeys(rows["method"]):
         own = rows[rows["method"] == method]
         tables[f"f1 {method}"], tables[f"lift {method}"] = own.assign(value=own["f1"]), own.assign(value=own["lift"])
     return {name: table.pivot(index="image_id", columns="model", values="value") for name, table in tables.items()}
@@ -199,6 +203,43 @@ def associations(table: pd.DataFrame) -> dict[str, dict[str, dict[str, float]]]:
     return found
 
 
+def seeds_of(results: Results) -> list[int]:
+    """The seeds that the rows were trained with, from the names of the models; every row must have all of them."""
+    names = [str(name) for name in results.models["model"] if name != "standard"]
+    seeds = {
+        row: sorted(int(name.rpartition("_")[2]) for name in names if name.rpartition("_")[0] == row)
+        for row in rows_of(results)
+    }
+    first = next(iter(seeds.values()))
+    short = [row for row, own in seeds.items() if own != first]
+    if short:
+        raise ArgumentError("folders", f"results with all rows for every seed of {first}", ", ".join(short))
+    return first
+
+
+def rows_of(results: Results) -> list[str]:
+    """The rows of the study in the order of the models."""
+    names = [str(name) for name in results.models["model"] if name != "standard"]
+    return list(dict.fromkeys(name.rpartition("_")[0] for name in names))
+
+
+def write_verdicts(results: Results, rows: Sequence[str], seeds: Sequence[int], folder: Path) -> None:
+    """Compare the rows, print their means, and write verdicts.json."""
+    table = means(results, rows, seeds)
+    command = f"python bench/training_study.py --seeds {','.join(map(str, seeds))}"
+    complete = list(rows) == list(recipe_tables(0, Path()))
+    summary = {
+        "command": command if complete else f"{command} --only {','.join(rows)}",
+        "seeds": list(seeds),
+        "images": IMAGES,
+        "means": {row: table.loc[row].to_dict() for row in rows},
+        "changes": compared(results, rows, seeds),
+        "associations": associations(table),
+    }
+    (folder / "verdicts.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    print(table.round(3).to_string())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", default="0,1,2")
@@ -206,7 +247,12 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/training_study"))
     parser.add_argument("--out", type=Path, default=Path("bench/results/training_study"))
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--merge", type=Path, nargs="+", metavar="FOLDER", help="join these results instead of training")
     given = parser.parse_args()
+    if given.merge:
+        results = merge(given.merge, given.out)
+        write_verdicts(results, rows_of(results), seeds_of(results), given.out)
+        return
     seeds = [int(seed) for seed in given.seeds.split(",")]
     start = train(START | {"name": "standard"}, given.runs)
     tables = {seed: recipe_tables(seed, start) for seed in seeds}
@@ -214,19 +260,8 @@ def main() -> None:
     recipes = {f"{row}_{seed}": tables[seed][row] for seed in seeds for row in rows}
     models = {"standard": start} | train_all(recipes, given.runs, given.processes)
     with progress("training_study", "images") as report:
-        run_suite(suite_of(models, IMAGES), given.out, Machine(processes=given.processes), report)
-    results = read_results(given.out)
-    table = means(results, rows, seeds)
-    summary = {
-        "command": f"python bench/training_study.py --seeds {given.seeds}" + (f" --only {given.only}" if given.only else ""),
-        "seeds": seeds,
-        "images": IMAGES,
-        "means": {row: table.loc[row].to_dict() for row in rows},
-        "changes": compared(results, rows, seeds),
-        "associations": associations(table),
-    }
-    (given.out / "verdicts.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-    print(table.round(3).to_string())
+        run_suite(suite_of("training_study", models, IMAGES), given.out, Machine(processes=given.processes), report)
+    write_verdicts(read_results(given.out), rows, seeds, given.out)
 
 
 if __name__ == "__main__":

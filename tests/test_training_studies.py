@@ -1,6 +1,7 @@
 """The scripts of the training studies: valid recipes, and verdicts that need interval, test and seeds to agree."""
 
 import importlib
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -8,9 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from locality.errors import ArgumentError
+from locality.results.folder import read_results, write_results
+from locality.results.results import Results
 from locality.training.recipe import recipe_from
 
 BENCH = Path(__file__).resolve().parents[1] / "bench"
+STUDY = BENCH / "results/training_study"
 
 
 @pytest.fixture
@@ -23,6 +28,93 @@ def study(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def overfitting(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(BENCH))
     return importlib.import_module("overfitting_study")
+
+
+@pytest.fixture
+def sweeps(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCH))
+    return importlib.import_module("training_sweeps")
+
+
+@pytest.fixture
+def merging(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCH))
+    return importlib.import_module("merged_results")
+
+
+def renamed(folder: Path, seed: int) -> Results:
+    """The study's results of seed 0 as if they were those of another seed."""
+    results = read_results(folder)
+    first = set(
+        results.models["model"][results.models["model"].str.endswith("_0") | (results.models["model"] == "standard")]
+    )
+    own = {
+        name: table[table["model"].isin(first)].assign(model=lambda rows: rows["model"].str.replace("_0", f"_{seed}"))
+        for name, table in results.items()
+    }
+    models = [
+        {**one, "name": one["name"].replace("_0", f"_{seed}")}
+        for one in results.provenance["suite"]["models"]
+        if one["name"] in first
+    ]
+    return replace(
+        results, tables=own, provenance={**results.provenance, "suite": {**results.provenance["suite"], "models": models}}
+    )
+
+
+def test_seeds_of_several_folders_are_joined(study: ModuleType, merging: ModuleType, tmp_path: Path) -> None:
+    first, second = renamed(STUDY, 0), renamed(STUDY, 7)
+    joined = merging.merged([first, second])
+    assert study.seeds_of(joined) == [0, 7]
+    assert study.rows_of(joined) == list(study.recipe_tables(0, Path()))
+    assert len(joined["robust"]) == 2 * len(first["robust"]) - 200  # the standard network is in both, and counted once
+    assert len(joined.provenance["suite"]["models"]) == len(joined.models)
+    changes = study.compared(joined, ["at", "at_awp"], [0, 7])["distance"]["at_awp"]
+    alone = study.compared(first, ["at", "at_awp"], [0])["distance"]["at_awp"]
+    assert changes["seeds"] == pytest.approx(2 * alone["seeds"])
+    schemas = {name: table for one in merging.MEASUREMENTS.values() for name, table in one.tables.items()}
+    write_results(joined, tmp_path, schemas)
+    again = merging.merge([tmp_path, tmp_path], tmp_path)
+    assert {name: len(table) for name, table in again.items()} == {name: len(table) for name, table in joined.items()}
+
+
+def test_results_that_do_not_belong_together_are_not_joined(study: ModuleType, merging: ModuleType) -> None:
+    first = renamed(STUDY, 0)
+    suite = {**first.provenance["suite"], "rho": 0.5}
+    with pytest.raises(ArgumentError, match="results of one suite"):
+        merging.merged([first, replace(renamed(STUDY, 1), provenance={**first.provenance, "suite": suite})])
+    second = renamed(STUDY, 1)
+    short = second.with_tables(models=second.models[second.models["model"] != "at_awp_1"])
+    with pytest.raises(ArgumentError, match="at_awp"):
+        study.seeds_of(merging.merged([first, short]))
+
+
+def test_runs_that_overfit_are_joined_by_seed(overfitting: ModuleType) -> None:
+    def part(*seeds: str) -> dict[str, object]:
+        names = [f"static_{seed}" for seed in seeds] + [f"wci_half_{seed}_control" for seed in seeds]
+        runs = {name: {"clean": 0.5} for name in names}
+        return {"recipe": {"epochs": 2}, "follows the gap": dict.fromkeys(seeds), "accuracy": runs, "curves": runs}
+
+    joined = overfitting.merged([part("2"), part("0", "1")])
+    assert list(joined["follows the gap"]) == ["0", "1", "2"]
+    assert list(joined["curves"])[:4] == ["static_0", "static_1", "static_2", "wci_half_0_control"]
+    assert joined["command"].endswith("--seeds 0,1,2")
+    with pytest.raises(ArgumentError, match="other seeds"):
+        overfitting.merged([part("1"), part("0", "1")])
+
+
+def test_a_sweep_changes_one_number_and_uses_the_runs_of_the_study(sweeps: ModuleType, study: ModuleType) -> None:
+    start = Path("standard.safetensors")
+    rows = study.recipe_tables(1, start)
+    trh = sweeps.recipes("trh_trades", 1, start)
+    assert list(trh)[:2] == ["trades_l2", "trh_trades_0.0001"]
+    assert trh["trades_trh"] == rows["trades_trh"]  # λ = 5e-3
+    weights = [recipe_from(table, row).regularisers["trh"].weight for row, table in trh.items() if row != "trades_l2"]
+    assert weights == list(sweeps.LAMBDAS)
+    assert list(sweeps.recipes("rat_labels", 1, start)) == ["trades", "rat_labels_0.1", "rat_labels", "rat_labels_0.4"]
+    smoothed = sweeps.recipes("smoothing", 1, start)
+    assert smoothed["trades_smoothing"]["name"] == "trades_smoothing_1"  # η = 0.2
+    assert [table["loss"].get("label_smoothing") for table in smoothed.values()] == [None, 0.07, 0.14, 0.3]
 
 
 def test_all_rows_are_recipes_that_are_compared_with_a_base(study: ModuleType) -> None:
