@@ -12,9 +12,9 @@ from .attribution import attribute_all as attribute_all
 from .boundary import SEARCHES as SEARCHES
 from .boundary import find_boundary as find_boundary
 from .certified import CERTIFICATES as CERTIFICATES
-from .certified.certified_accuracy import certified_accuracy as certified_accuracy
 from .certified.lipschitz import certify as certify
 from .certified.lipschitz_bound import lipschitz_bound as lipschitz_bound
+from .certified.verified_accuracy import verified_accuracy as verified_accuracy
 from .curvature.gap import robust_gap as robust_gap
 from .curvature.index import weight_curvature as weight_curvature
 from .curvature.traces import layer_traces as layer_traces

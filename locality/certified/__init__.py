@@ -34,6 +34,6 @@ class Certifier(Protocol):
 
 
 CERTIFICATES: dict[str, type[Certifier]] = {
-    "smoothing": Smoothing,
     "lipschitz": Lipschitz,
+    "smoothing": Smoothing,
 }

@@ -13,7 +13,7 @@ from locality.types import ABSTAINED, Norm
 if TYPE_CHECKING:
     from torch import Tensor
 
-RADII = (0.0, 0.25, 0.5, 0.75, 1.0)  # at which certified accuracy is stated, by default
+RADII = (36 / 255, 72 / 255, 108 / 255)  # at which verified accuracy is stated, by default: those of the literature
 Fact = float | str | Mapping[str, float]
 NOTHING: Mapping[str, Tensor] = MappingProxyType({})
 
@@ -24,7 +24,7 @@ class Certificate:
 
     The ball is open and not cut to [0, 1]. Each of the N statements is false with probability `failure_probability` at most,
     which is 0 for a deterministic proof. Where the model abstains, nothing is stated: prediction −1, radius 0. Tensors are
-    on the CPU; radii are float64, because rounding to float32 may enlarge them.
+    on the CPU; radii are float64; `rounded_down` gives them in float32.
 
     >>> import torch
     >>> numbers = torch.tensor([0.5, 0.0], dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
@@ -64,7 +64,7 @@ class Certificate:
         return ~self.abstained & (self.radius > radius)
 
     def holds(self, labels: Tensor, radius: float) -> Tensor:
-        """N bool: the decision is right and cannot change within `radius`; their share is the certified accuracy."""
+        """N bool: the decision is right and cannot change within `radius`; their share is the verified accuracy."""
         return (self.prediction == labels.to(self.prediction.device)) & self.certifies(radius)
 
     @staticmethod
@@ -88,3 +88,28 @@ def check_radii(radii: Sequence[float]) -> None:
     wrong = [radius for radius in radii if not 0 <= radius < float("inf")]
     if wrong or not radii:
         raise ArgumentError("radii", "distances in pixels of [0, 1], 0 or more", list(radii))
+    if len(set(map(radius_text, radii))) < len(radii):
+        raise ArgumentError("radii", "different distances", list(radii))
+
+
+def radius_text(radius: float) -> str:
+    """A radius as people write it: in 255ths if it is a whole number of them.
+
+    >>> [radius_text(radius) for radius in (36 / 255, 0.25, 0, 1.0)]
+    ['36/255', '0.25', '0', '1']
+    """
+    steps = round(255 * radius)
+    return f"{steps}/255" if radius == steps / 255 and radius != round(radius, 2) else f"{radius:.12g}"
+
+
+def rounded_down(radius: Tensor) -> Tensor:
+    """Radii in float32, never larger than they are in float64: rounding to the nearest would enlarge half of them.
+
+    >>> import torch
+    >>> rounded_down(torch.tensor([0.1], dtype=torch.float64)).double().item() < 0.1 < torch.tensor(0.1).item()
+    True
+    """
+    import torch
+
+    nearest = radius.to(torch.float32)
+    return torch.where(nearest > radius, nearest.nextafter(torch.zeros_like(nearest)), nearest)

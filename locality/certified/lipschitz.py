@@ -61,7 +61,7 @@ def certify(model: Model, images: Tensor, by: Certifier | None = None, progress:
     """A prediction per image and a radius within which it provably does not change.
 
     Without `by` the model's Lipschitz bound is used, which needs layers that have one; `by=Smoothing()` certifies the votes
-    of any model. `certified_accuracy` does so for a data set.
+    of any model. `verified_accuracy` does so for a data set.
 
     >>> import torch
     >>> from torch import nn
@@ -104,9 +104,8 @@ def certify_by_bound(
         norm="l2",
         details={"rival": rival, "margin": margin},
         facts={
-            "Lipschitz constant of the features": bound.features,
-            "largest Lipschitz constant of a margin": bound.largest,
-            "Lipschitz constants of the layers": dict(bound.layers),
+            "lipschitz": {"features": bound.features, "margin": bound.largest},  # of the margin: the largest of all pairs
+            "layers": dict(bound.layers),
         },
     )
 

@@ -21,7 +21,8 @@ from locality.zoo.nets.lipschitz import NormalisedHead
 from locality.zoo.pixel_model import PixelModel
 
 INSTEAD = (
-    "a sequence of convolutions, dense layers, BatchNorm, pools, ReLU and MinMax has a bound; smoothing certifies any model"
+    "a sequence of convolutions, dense layers, BatchNorm, pools, ReLU and MinMax has a bound; randomised smoothing "
+    "(`--by smoothing`, `by=Smoothing()`) certifies the votes of any model"
 )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from locality.certified import CERTIFICATES
-from locality.certified.certificate import RADII, check_radii
+from locality.certified.certificate import RADII, check_radii, radius_text
 from locality.cli import options
 from locality.cli.preprocessing_options import (
     check_expected,
@@ -27,20 +27,20 @@ from locality.types import NORMS
 if TYPE_CHECKING:
     from locality.certified import Certifier
     from locality.certified.certificate import Fact
-    from locality.certified.certified_accuracy import CertifiedAccuracy
+    from locality.certified.verified_accuracy import VerifiedAccuracy
 
-RADII_HELP = "Radii at which to state the certified accuracy, separated by commas: 0.25,0.5 or 36/255."
-DEFAULT_RADII = ",".join(f"{radius:g}" for radius in RADII)
+EPS_HELP = "Radii at which to state the verified accuracy, separated by commas: 36/255,72/255 or 0.25."
+DEFAULT_EPS = ",".join(radius_text(radius) for radius in RADII)
 
 
 @with_preprocessing
 def certify(
     model: options.ModelName,
-    by: str = "smoothing",
+    by: str = "lipschitz",
     data: options.DataName = None,
     limit: options.Limit = None,
     boxes: options.Boxes = None,
-    radii: Annotated[str, typer.Option(help=RADII_HELP)] = DEFAULT_RADII,
+    eps: Annotated[str, typer.Option(help=EPS_HELP)] = DEFAULT_EPS,
     seed: options.Seed = 0,
     device: options.Device = None,
     out: Annotated[Path | None, typer.Option(help="Folder for one row per image and the summary.")] = None,
@@ -52,23 +52,27 @@ def certify(
     expect_accuracy: options.ExpectAccuracy = None,
     **settings: Any,
 ) -> None:
-    """Certify a model: the share of images that are classified correctly, provably so within a radius."""
+    """Certify a model: the share of images that are classified correctly, provably so within a radius (VRA).
+
+    By default from a Lipschitz bound of the network, which is an error that names the layer where there is none; `--by
+    smoothing` certifies the votes of noisy copies of the images, for any model.
+    """
     certifier = _certifier(by, seed, {name: value for name, value in settings.items() if value is not None})
-    distances = [options.number("--radii", text, "distances such as 0.25,0.5 or 36/255") for text in radii.split(",")]
+    distances = [options.number("--eps", text, "distances such as 36/255,72/255 or 0.25") for text in eps.split(",")]
     try:
         check_radii(distances)
     except ArgumentError as error:
-        raise error.renamed("--radii") from None
+        raise error.renamed("--eps") from None
     options.check_folder(out)
     expected = check_expected(expect_accuracy)
     with warnings_as_lines():
-        from locality.certified.certified_accuracy import certified_accuracy
+        from locality.certified.verified_accuracy import verified_accuracy
         from locality.progress import progress
 
         network = options.loaded_model(model, arch, num_classes, device, download, preprocessing)
         images = options.loaded_data(data, network.spec, limit, seed, boxes)
         with progress(f"{by} on {model}", "forward passes") as report:
-            result = certified_accuracy(network, images, certifier, distances, progress=report)
+            result = verified_accuracy(network, images, certifier, distances, progress=report)
     if expected is not None:  # a card's accuracy is not that of the smoothed model
         warn_if_inaccurate(model, images.name, int(result.correct.sum()), int(result.known.sum()), expected)
     names = {"model": model, "data": images.name, "by": by}
@@ -79,7 +83,7 @@ def certify(
     say(f"{model} on {images}")
     say_preprocessing(network)
     say(f"certified by {by}: {', '.join(f'{name} {value}' for name, value in result.settings.items()) or 'no settings'}")
-    _print(result, [text.strip() for text in radii.split(",")])
+    _print(result, [text.strip() for text in eps.split(",")])
     if paths:
         say(f"every image: {', '.join(str(path) for path in paths)}")
 
@@ -98,20 +102,18 @@ def _certifier(by: str, seed: int, given: dict[str, Any]) -> Certifier:
         raise error.renamed(option_name(error.argument)) from None
 
 
-def _print(result: CertifiedAccuracy, radii: list[str]) -> None:
+def _print(result: VerifiedAccuracy, radii: list[str]) -> None:
     known = int(result.known.sum())
     if known == 0:
         say("accuracy undefined: the model knows none of the classes")
         return
     sign = NORMS[result.certificate.norm]
-    rows = []
+    rows = [("clean", *_share(int(result.correct.sum()), known), "", "")]
     for text, radius in zip(radii, result.radii, strict=True):
-        low, high = result.interval(radius)
-        count = f"{result.certified(radius):,} of {known:,}"
-        wrong = f"{result.certified_but_wrong(radius):,}"
-        rows.append((f"{sign} {text}", f"{result.accuracy(radius):.1%}", f"{low:.1%} – {high:.1%}", count, wrong))
-    header = ["radius", "certified accuracy", "95 % interval", "images", "certified but wrong"]
-    print_table(header, rows, leave_out=["certified but wrong"])
+        rejected, wrong = f"{result.rejected(radius) / known:.1%}", f"{result.wrong_but_certified(radius):,}"
+        rows.append((f"verified, {sign} {text}", *_share(result.verified(radius), known), rejected, wrong))
+    header = ["", "accuracy", "95 % interval", "images", "rejected", "certified but wrong"]
+    print_table(header, rows, leave_out=["certified but wrong", "rejected"])
     say(f"wrong: {result.wrong / known:.1%} of {known:,} images; abstained: {result.abstained / known:.1%}")
     decided = int((~result.certificate.abstained).sum())
     if decided:
@@ -124,6 +126,13 @@ def _print(result: CertifiedAccuracy, radii: list[str]) -> None:
         say(f"{name}: {_fact(value)}")
     if result.undefined:
         say(f"left out: {result.undefined:,} images of classes that the model does not know")
+
+
+def _share(count: int, of: int) -> tuple[str, str, str]:
+    from locality.intervals import wilson_interval
+
+    low, high = wilson_interval(count, of)
+    return f"{count / of:.1%}", f"{low:.1%} – {high:.1%}", f"{count:,} of {of:,}"
 
 
 def _fact(value: Fact) -> str:

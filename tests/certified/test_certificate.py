@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from locality.certified.certificate import Certificate, check_radii
+from locality.certified.certificate import Certificate, check_radii, rounded_down
 from locality.types import ABSTAINED
 
 
@@ -55,8 +55,20 @@ def test_contradictions_are_refused(changes: dict[str, Any], sentence: str) -> N
         certificate(**changes)
 
 
+def test_radii_in_float32_are_never_larger() -> None:
+    radii = torch.rand(1000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    stored = rounded_down(radii)
+    assert stored.dtype == torch.float32
+    assert (stored.double() <= radii).all()
+    assert (stored.nextafter(torch.tensor(2.0)).double() > radii).all()  # the next larger number would be too large
+    assert (radii.float().double() > radii).any()  # what plain rounding does
+    assert rounded_down(torch.tensor([0.0, 0.5]).double()).tolist() == [0, 0.5]
+
+
 def test_radii_are_distances() -> None:
     check_radii([0, 0.5])
     for radii in ([], [-0.1], [float("nan")], [float("inf")]):
         with pytest.raises(ValueError, match="`radii` must be distances"):
             check_radii(radii)
+    with pytest.raises(ValueError, match="`radii` must be different distances"):
+        check_radii([0.5, 0.5])

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from locality import certify, find_boundary, lipschitz_bound
 from locality.certified import CERTIFICATES
 from locality.certified import lipschitz as module
-from locality.certified.certified_accuracy import certified_accuracy
 from locality.certified.lipschitz import Lipschitz
 from locality.certified.smoothing import Smoothing
+from locality.certified.verified_accuracy import verified_accuracy
 from locality.data.dataset import load_dataset
 from locality.types import ModelSpec
 from locality.zoo.nets import NETS
@@ -295,20 +295,20 @@ def test_facts_list_every_layer() -> None:
     model = drawn_nets()["liresnet"]
     certificate = certify(model, drawn_images(model, 1))
     bound = lipschitz_bound(model, (64, 64))
-    layers = certificate.facts["Lipschitz constants of the layers"]
+    layers = certificate.facts["layers"]
     assert layers == dict(bound.layers)
     assert list(dict(bound.layers))[:3] == ["normalisation", "0 LipschitzConv2d", "1 MinMax"]
     product = torch.tensor([norm for _, norm in bound.layers]).double().prod().item()
-    assert certificate.facts["Lipschitz constant of the features"] == pytest.approx(product)
-    assert certificate.facts["largest Lipschitz constant of a margin"] == bound.largest
+    assert certificate.facts["lipschitz"] == {"features": bound.features, "margin": bound.largest}
+    assert bound.features == pytest.approx(product)
 
 
 def test_a_data_set_and_smoothing_by_the_same_function() -> None:
     data = load_dataset("shapes", limit=3, count=10)
     model = nn.Sequential(nn.AvgPool2d(16), nn.Flatten(), nn.Linear(48, 10))
-    result = certified_accuracy(model, data, CERTIFICATES["lipschitz"]())
+    result = verified_accuracy(model, data, CERTIFICATES["lipschitz"]())
     assert torch.equal(result.certificate.radius, certify(model, data.batch(range(3)).images).radius)
-    assert result.to_json()["facts"]["Lipschitz constants of the layers"]["0 AvgPool2d"] == pytest.approx(1 / 16)
+    assert result.to_json()["layers"]["0 AvgPool2d"] == pytest.approx(1 / 16)
     images = data.batch(range(1)).images
     smoothed = certify(model, images, by=Smoothing(samples=20, selection_samples=5))
     assert smoothed.failure_probability.tolist() == [0.001]
@@ -337,7 +337,10 @@ def hooked() -> nn.Module:
             nn.Sequential(nn.Flatten(), Attention(), nn.Linear(12, 2)),
             r"made of layers with .* got 'Attention \(1\)': a sequence",
         ),
-        (nn.Sequential(nn.Sequential(nn.Flatten(), Bent(12, 2))), r"got 'Bent \(0.1\)'.* smoothing certifies any model"),
+        (
+            nn.Sequential(nn.Sequential(nn.Flatten(), Bent(12, 2))),
+            r"got 'Bent \(0.1\)'.* smoothing .* certifies the votes of any model",
+        ),
         (nn.Sequential(nn.Flatten(), nn.LayerNorm(12), nn.Linear(12, 2)), r"got 'LayerNorm \(1\)'"),
         (nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 2)), "in eval mode with running"),
         (nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(12, 2)), "in eval mode, in which dropout does nothing"),

@@ -15,9 +15,9 @@ from typer.testing import CliRunner, Result
 from locality import load_dataset, load_model
 from locality.certified import CERTIFICATES
 from locality.certified.certificate import Certificate
-from locality.certified.certified_accuracy import certified_accuracy
 from locality.certified.lipschitz import Lipschitz
 from locality.certified.smoothing import Smoothing
+from locality.certified.verified_accuracy import verified_accuracy
 from locality.cli import app
 from locality.progress import Progress, no_progress
 from locality.statistics import wilson_interval
@@ -25,7 +25,7 @@ from locality.toml_settings import setting
 from locality.types import ABSTAINED
 
 FEW = ("certify", "--model", "shapes_cnn", "--limit", "6")
-SHORT = ("--samples", "40", "--selection-samples", "10", "--alpha", "0.05", "--sigma", "1/8")
+SHORT = ("--by", "smoothing", "--samples", "40", "--selection-samples", "10", "--alpha", "0.05", "--sigma", "1/8")
 
 
 @pytest.fixture(autouse=True)
@@ -44,11 +44,11 @@ def run(*words: str) -> str:
 
 
 def test_smoothing_gives_what_python_gives(tmp_path: Path) -> None:
-    text = run(*FEW, *SHORT, "--radii", "0,0.1,36/255", "--out", str(tmp_path / "new"))
+    text = run(*FEW, *SHORT, "--eps", "0,0.1,36/255", "--out", str(tmp_path / "new"))
     model = load_model("shapes_cnn")
     data = load_dataset("shapes", limit=6, spec=model.spec)
     smoothing = Smoothing(sigma=0.125, samples=40, selection_samples=10, alpha=0.05)
-    expected = certified_accuracy(model, data, smoothing)
+    expected = verified_accuracy(model, data, smoothing)
     rows = pd.read_parquet(tmp_path / "new/certified.parquet")
     assert rows.equals(expected.rows)
     assert len(pd.read_csv(tmp_path / "new/certified.csv")) == 6
@@ -60,9 +60,11 @@ def test_smoothing_gives_what_python_gives(tmp_path: Path) -> None:
     assert torch.tensor(rows["radius"]).max() > 0.1  # else the lines below say little
     lines = [" ".join(line.split()) for line in text.splitlines()]
     for radius, shown in ((0.0, "0"), (0.1, "0.1"), (36 / 255, "36/255")):
-        low, high = wilson_interval(expected.certified(radius), 6)
-        share = f"{expected.accuracy(radius):.1%} {low:.1%} – {high:.1%} {expected.certified(radius)} of 6"
-        assert f"ℓ2 {shown} {share} {expected.certified_but_wrong(radius)}" in lines
+        low, high = wilson_interval(expected.verified(radius), 6)
+        share = f"{expected.accuracy(radius):.1%} {low:.1%} – {high:.1%} {expected.verified(radius)} of 6"
+        rejected = f"{expected.rejected(radius) / 6:.1%}"
+        assert f"verified, ℓ2 {shown} {share} {rejected} {expected.wrong_but_certified(radius)}" in lines
+    assert any(line.startswith("clean 83.3%") for line in lines)
     assert expected.abstained == 1
     assert f"median radius of the 5 decisions: ℓ2 {expected.median_radius:.3g}" in lines
     assert "probability that the certificate of an image is false: at most 0.05" in lines
@@ -71,26 +73,31 @@ def test_smoothing_gives_what_python_gives(tmp_path: Path) -> None:
 
 
 def test_a_lipschitz_bound_gives_what_python_gives(tmp_path: Path) -> None:
-    text = run(*FEW, "--by", "lipschitz", "--radii", "0,36/255", "--out", str(tmp_path))
+    text = run(*FEW, "--eps", "0,36/255", "--out", str(tmp_path))
     summary = json.loads((tmp_path / "certified.json").read_text(encoding="utf-8"))
     model = load_model("shapes_cnn")
-    expected = certified_accuracy(model, load_dataset("shapes", limit=6, spec=model.spec), Lipschitz())
+    expected = verified_accuracy(model, load_dataset("shapes", limit=6, spec=model.spec), Lipschitz())
     assert summary["median_radius"] == expected.median_radius
-    assert [entry["mean"] for entry in summary["certified"]] == [expected.accuracy(0), expected.accuracy(36 / 255)]
-    assert summary["facts"] == expected.certificate.facts
-    assert summary["facts"]["Lipschitz constants of the layers"]["normalisation"] == pytest.approx(1 / min(model.spec.std))
+    assert summary["verified"]["0"]["mean"] == expected.accuracy(0)
+    assert summary["verified"]["36/255"]["mean"] == expected.accuracy(36 / 255)
+    assert {"clean", "rejected", "wrong_but_certified", "provenance"} <= set(summary)
+    assert {name: summary[name] for name in ("lipschitz", "layers")} == expected.certificate.facts
+    assert summary["layers"]["normalisation"] == pytest.approx(1 / min(model.spec.std))
     assert "certified by lipschitz: slack 0.0" in text
     assert "the certificates are deterministic proofs" in text
-    assert "Lipschitz constants of the layers: normalisation 4, 0.0 Conv2d" in text
-    result = invoke("certify", "--model", "shapes_vit", "--limit", "2", "--by", "lipschitz")
-    assert "`model` must be made of layers with a Lipschitz bound, got 'VisionTransformer (model)'" in str(result.exception)
+    assert "layers: normalisation 4, 0.0 Conv2d" in text
+    result = invoke("certify", "--model", "shapes_vit", "--limit", "2")
+    sentence = str(result.exception)
+    assert "`model` must be made of layers with a Lipschitz bound, got 'VisionTransformer (model)'" in sentence
+    assert "`--by smoothing`" in sentence
 
 
 def test_json_is_one_object() -> None:
     summary = json.loads(run(*FEW, *SHORT, "--json"))
     assert (summary["model"], summary["data"], summary["by"], summary["n"]) == ("shapes_cnn", "shapes", "smoothing", 6)
     assert summary["settings"] == {"sigma": 0.125, "samples": 40, "selection_samples": 10, "alpha": 0.05, "seed": 0}
-    assert [entry["radius"] for entry in summary["certified"]] == [0, 0.25, 0.5, 0.75, 1]
+    assert list(summary["verified"]) == ["36/255", "72/255", "108/255"]
+    assert [entry["radius"] for entry in summary["verified"].values()] == [36 / 255, 72 / 255, 108 / 255]
     assert summary["failure_probability"] == 0.05
     assert len(summary["provenance"]["weights_sha256"]) == 64
     assert json.loads(run(*FEW, *SHORT, "--json", "--seed", "1"))["settings"]["seed"] == 1
@@ -133,11 +140,11 @@ def test_a_line_in_the_table_is_all_that_a_certificate_needs(tmp_path: Path) -> 
     rows = pd.read_parquet(tmp_path / "certified.parquet")
     assert rows["radius"].tolist() == pytest.approx((rows["margin"] / 200).tolist())
     assert "certified by margin: slope 200.0, least 0.0, kind plain, strict False" in text
-    assert "ℓ∞ 0.25" in text
+    assert "verified, ℓ∞ 36/255" in text
     assert "the certificates are deterministic proofs" in text
     assert "slope of the logits: 200" in text
     halved = json.loads(run(*FEW, "--by", "margin", "--slope", "200", "--kind", "half", "--strict", "--json"))
-    assert halved["facts"] == {"slope of the logits": 200}
+    assert halved["slope of the logits"] == 200
     assert halved["median_radius"] == pytest.approx(rows["radius"].median() / 4)
 
 
@@ -157,7 +164,7 @@ def test_abstentions_are_counted_apart(tmp_path: Path) -> None:
 def test_help_has_the_options_of_every_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "160")  # a narrow terminal breaks the list of certificates
     text = re.sub(r"\s+", " ", run("certify", "--help"))
-    for part in ("<smoothing|lipschitz|margin>", "--sigma", "--samples", "--selection-samples", "--alpha"):
+    for part in ("<lipschitz|smoothing|margin>", "--sigma", "--samples", "--selection-samples", "--alpha"):
         assert part in text
     for part in ("Options of --by margin", "--slope", "How fast logits change.", "Default: 10.0.", "<plain|half>"):
         assert part in text
@@ -168,16 +175,19 @@ def test_mistakes_are_one_sentence_before_a_model_is_loaded(tmp_path: Path, monk
     monkeypatch.setattr("locality.cli.options.loaded_model", lambda *_: pytest.fail("the model is loaded"))
     (tmp_path / "file").touch()
     for words, sentence in [
-        (("--sigma", "0"), "`--sigma` must be positive to certify a radius, got 0.0"),
-        (("--selection-samples", "0"), "`--selection-samples` must be a whole number of noisy images, got 0"),
-        (("--alpha", "2"), "`--alpha` must be a probability of failure"),
+        (("--by", "smoothing", "--sigma", "0"), "`--sigma` must be positive to certify a radius, got 0.0"),
         (
-            ("--slope", "3"),
+            ("--by", "smoothing", "--selection-samples", "0"),
+            "`--selection-samples` must be a whole number of noisy images, got 0",
+        ),
+        (("--by", "smoothing", "--alpha", "2"), "`--alpha` must be a probability of failure"),
+        (
+            ("--by", "smoothing", "--slope", "3"),
             "`--slope` is not an option of --by smoothing, which has: --alpha, --samples, --selection-samples",
         ),
         (("--by", "margin", "--sigma", "1"), "`--sigma` is not an option of --by margin"),
-        (("--radii", "0.1,x"), "`--radii` must be distances such as 0.25,0.5 or 36/255, got 'x'"),
-        (("--radii", "-1"), "`--radii` must be distances in pixels of [0, 1], 0 or more, got [-1.0]"),
+        (("--eps", "0.1,x"), "`--eps` must be distances such as 36/255,72/255 or 0.25, got 'x'"),
+        (("--eps", "-1"), "`--eps` must be distances in pixels of [0, 1], 0 or more, got [-1.0]"),
         (("--out", str(tmp_path / "file")), "`--out` must be a folder"),
     ]:
         result = invoke(*FEW, *words)

@@ -170,7 +170,7 @@ def test_robust_and_certify_work_on_it(small_cifar10: Path, monkeypatch: pytest.
     attacked = CliRunner().invoke(app, ["robust", *model, "--attack", "pgd20", "--eps", "1/255"], catch_exceptions=False)
     numbers = json.loads(attacked.stdout)
     assert (numbers["n"], numbers["undefined"], numbers["data"]) == (10, 0, "cifar10")
-    certified = CliRunner().invoke(app, ["certify", *model, "--samples", "20"], catch_exceptions=False)
+    certified = CliRunner().invoke(app, ["certify", *model, "--by", "smoothing", "--samples", "20"], catch_exceptions=False)
     assert json.loads(certified.stdout)["n"] == 10
     batch = load_dataset("cifar10", limit=10).batch(range(10))
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Certified accuracy of a data set: abstentions apart from wrong answers, unknown classes apart from both."""
+"""Verified accuracy of a data set: abstentions apart from wrong answers, unknown classes apart from both."""
 
 import json
 import math
@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from locality.certified import certified_accuracy as module
+from locality.certified import verified_accuracy as module
 from locality.certified.certificate import Certificate
-from locality.certified.certified_accuracy import CertifiedAccuracy, certified_accuracy
 from locality.certified.smoothing import Smoothing
+from locality.certified.verified_accuracy import VerifiedAccuracy, verified_accuracy
 from locality.data.dataset import load_dataset
 from locality.progress import Progress, no_progress
 from locality.statistics import wilson_interval
@@ -64,18 +64,18 @@ GREYS = [0.9, 0.65, 0.2, 0.55, 0.95]
 ACCEPTED: list[tuple[int, ...]] = [(0,), (1, 0), (0,), (1,), ()]
 
 
-def greys_certified(**more: Any) -> CertifiedAccuracy:
+def greys_certified(**more: Any) -> VerifiedAccuracy:
     data: Any = Greys(GREYS, ACCEPTED)
-    return certified_accuracy(nn.Flatten(), data, ByBrightness(), radii=(0, 0.1, 0.25, 0.5), **more)
+    return verified_accuracy(nn.Flatten(), data, ByBrightness(), radii=(0, 0.1, 0.25, 0.5), **more)
 
 
 def test_right_wrong_abstained_and_unknown_are_counted_apart() -> None:
     result = greys_certified()
     assert result.correct.tolist() == [True, True, False, False, False]
     assert (result.wrong, result.abstained, result.undefined) == (1, 1, 1)
-    assert [result.certified(radius) for radius in result.radii] == [2, 1, 1, 0]
+    assert [result.verified(radius) for radius in result.radii] == [2, 1, 1, 0]
     assert [result.accuracy(radius) for radius in result.radii] == [0.5, 0.25, 0.25, 0]
-    assert [result.certified_but_wrong(radius) for radius in result.radii] == [1, 1, 0, 0]
+    assert [result.wrong_but_certified(radius) for radius in result.radii] == [1, 1, 0, 0]
     assert result.interval(0.1) == wilson_interval(1, 4)
     assert result.median_radius == pytest.approx((0.2 + 0.3) / 2)  # of 0.05, 0.2, 0.3 and 0.35; the unknown class is decided
     assert result.failure_probability == 0
@@ -100,27 +100,26 @@ def test_files_and_json(tmp_path: Path) -> None:
     assert len(pd.read_csv(paths[0])) == 5
     summary = json.loads(paths[2].read_text(encoding="utf-8"))
     assert summary == result.to_json(model="m", by="toy")
-    assert summary["certified"][1] == {
-        "radius": 0.1,
-        "mean": 0.25,
-        "low": wilson_interval(1, 4)[0],
-        "high": wilson_interval(1, 4)[1],
-        "wrong": 1,
-    }
+    low, high = wilson_interval(1, 4)
+    assert summary["verified"]["0.1"] == {"radius": 0.1, "mean": 0.25, "low": low, "high": high}
+    assert list(summary["verified"]) == ["0", "0.1", "0.25", "0.5"]
+    assert [entry["mean"] for entry in summary["rejected"].values()] == [0.25, 0.5, 0.75, 1.0]
+    assert [entry["mean"] for entry in summary["wrong_but_certified"].values()] == [0.25, 0.25, 0, 0]
+    assert summary["clean"]["mean"] == 0.5
     assert (summary["abstained"]["mean"], summary["wrong"]["mean"], summary["undefined"]) == (0.25, 0.25, 1)
     assert summary["settings"] == {"gap": 0.1}
 
 
 def test_nothing_decided_and_nothing_known() -> None:
     data: Any = Greys([0.5, 0.5], [(0,), ()])
-    result = certified_accuracy(nn.Flatten(), data, ByBrightness())
+    result = verified_accuracy(nn.Flatten(), data, ByBrightness())
     assert result.accuracy(0) == 0
     assert math.isnan(result.median_radius)
     assert result.to_json()["median_radius"] is None
     unknown: Any = Greys([0.9], [()])
-    nothing = certified_accuracy(nn.Flatten(), unknown, ByBrightness())
+    nothing = verified_accuracy(nn.Flatten(), unknown, ByBrightness())
     assert math.isnan(nothing.accuracy(0))
-    assert nothing.to_json()["certified"][0]["mean"] is None
+    assert nothing.to_json()["verified"]["36/255"]["mean"] is None
 
 
 def test_blocks_do_not_change_the_result_and_progress_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,12 +135,12 @@ def test_a_data_set_by_smoothing_is_its_tensors_by_smoothing() -> None:
     data = load_dataset("shapes", limit=4, count=10)
     model = nn.Sequential(nn.AvgPool2d(16), nn.Flatten(), nn.Linear(48, 10))
     smoothing = Smoothing(sigma=0.1, samples=50, selection_samples=10)
-    result = certified_accuracy(model, data, smoothing)
+    result = verified_accuracy(model, data, smoothing)
     batch = data.batch(range(4))
     expected = smoothing(model, batch.images)
     assert torch.equal(result.certificate.radius, expected.radius)
     assert result.ids == batch.ids
-    assert result.certified(0.05) == int(expected.holds(batch.labels, 0.05).sum())
+    assert result.verified(0.05) == int(expected.holds(batch.labels, 0.05).sum())
     assert set(result.provenance) == {"weights_sha256", "preprocessing", "data_sha256", "device", "locality", "torch"}
     with pytest.raises(ValueError, match="`radii` must be distances"):
-        certified_accuracy(model, data, smoothing, radii=[-1])
+        verified_accuracy(model, data, smoothing, radii=[-1])

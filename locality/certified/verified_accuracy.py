@@ -1,10 +1,10 @@
-"""Certified accuracy: the share of images that are classified correctly, provably so within a radius."""
+"""Verified accuracy (VRA): the share of images that are classified correctly, provably so within a radius."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from locality import __version__
 from locality.certified import Certifier
-from locality.certified.certificate import RADII, Certificate, check_radii
+from locality.certified.certificate import RADII, Certificate, check_radii, radius_text
 from locality.files import write_atomically, write_csv
 from locality.model_calls.decisions import correct
 from locality.model_calls.devices import on_device
@@ -32,14 +32,14 @@ BLOCK = 32  # images that are read at once
 
 
 @dataclass(frozen=True, eq=False)
-class CertifiedAccuracy:
+class VerifiedAccuracy:
     """A certificate of every image, and whether its prediction is right; undefined where the model has no such class."""
 
     ids: tuple[str, ...]
     labels: Tensor  # N int64, −1 where the model has no such class
     correct: Tensor  # N bool, the prediction is one of the accepted labels; never where it abstains
     certificate: Certificate
-    radii: tuple[float, ...]  # at which `to_json` states the certified accuracy
+    radii: tuple[float, ...]  # at which `to_json` states the verified accuracy
     settings: dict[str, Any]
     provenance: dict[str, str]
 
@@ -62,22 +62,26 @@ class CertifiedAccuracy:
         """How many images of known classes are decided wrongly."""
         return int((~self.correct & ~self.certificate.abstained & self.known).sum())
 
-    def certified(self, radius: float) -> int:
+    def verified(self, radius: float) -> int:
         """How many images are classified correctly, provably so within `radius`."""
         return int((self.correct & self.certificate.certifies(radius)).sum())
 
-    def certified_but_wrong(self, radius: float) -> int:
+    def wrong_but_certified(self, radius: float) -> int:
         """How many images of known classes are classified wrongly, provably so within `radius`."""
         return int((~self.correct & self.certificate.certifies(radius) & self.known).sum())
 
+    def rejected(self, radius: float) -> int:
+        """How many images of known classes have no certificate at `radius`: the radius is smaller, or the model abstains."""
+        return int((~self.certificate.certifies(radius) & self.known).sum())
+
     def accuracy(self, radius: float) -> float:
-        """Certified accuracy over all images of known classes; `nan` if there are none."""
+        """Verified accuracy over all images of known classes; `nan` if there are none."""
         known = int(self.known.sum())
-        return self.certified(radius) / known if known else float("nan")
+        return self.verified(radius) / known if known else float("nan")
 
     def interval(self, radius: float) -> tuple[float, float]:
-        """The 95 % Wilson interval of the certified accuracy."""
-        return wilson_interval(self.certified(radius), int(self.known.sum()))
+        """The 95 % Wilson interval of the verified accuracy."""
+        return wilson_interval(self.verified(radius), int(self.known.sum()))
 
     @property
     def median_radius(self) -> float:
@@ -106,24 +110,31 @@ class CertifiedAccuracy:
         return rows
 
     def to_json(self, **more: Any) -> dict[str, Any]:
-        """`more`, the numbers and what they depend on, as plain values: an undefined number is None."""
+        """Facts, `more`, the numbers and what they depend on, as plain values: an undefined number is None."""
         known = int(self.known.sum())
-        return more | {
-            "n": len(self.ids),
-            "undefined": self.undefined,
-            "certified": [
-                {"radius": radius, **share_summary(self.certified(radius), known), "wrong": self.certified_but_wrong(radius)}
-                for radius in self.radii
-            ],
-            "wrong": share_summary(self.wrong, known),
-            "abstained": share_summary(self.abstained, known),
-            "median_radius": self.median_radius if math.isfinite(self.median_radius) else None,
-            "norm": self.certificate.norm,
-            "failure_probability": self.failure_probability,
-            "facts": dict(self.certificate.facts),
-            "settings": self.settings,
-            "provenance": self.provenance,
-        }
+
+        def shares(count: Callable[[float], int]) -> dict[str, dict[str, float | None]]:
+            return {radius_text(radius): {"radius": radius, **share_summary(count(radius), known)} for radius in self.radii}
+
+        return (
+            dict(self.certificate.facts)
+            | more
+            | {
+                "n": len(self.ids),
+                "undefined": self.undefined,
+                "clean": share_summary(int(self.correct.sum()), known),
+                "verified": shares(self.verified),
+                "rejected": shares(self.rejected),
+                "wrong_but_certified": shares(self.wrong_but_certified),
+                "wrong": share_summary(self.wrong, known),
+                "abstained": share_summary(self.abstained, known),
+                "median_radius": self.median_radius if math.isfinite(self.median_radius) else None,
+                "norm": self.certificate.norm,
+                "failure_probability": self.failure_probability,
+                "settings": self.settings,
+                "provenance": self.provenance,
+            }
+        )
 
     def write(self, folder: Path, **more: Any) -> tuple[Path, ...]:
         """Write certified.csv, certified.parquet and certified.json, each complete or not at all; returns their paths."""
@@ -135,23 +146,23 @@ class CertifiedAccuracy:
         return paths
 
 
-def certified_accuracy(
+def verified_accuracy(
     model: nn.Module,
     data: ImageDataset,
     certifier: Certifier,
     radii: Sequence[float] = RADII,
     device: torch.device | str | None = None,
     progress: Progress = no_progress,
-) -> CertifiedAccuracy:
+) -> VerifiedAccuracy:
     """Certify the model's decisions on a data set; `progress` counts forward passes.
 
-    An abstention is neither right nor wrong: it is no part of the certified accuracy, whose denominator is all images.
+    An abstention is neither right nor wrong: it is no part of the verified accuracy, whose denominator is all images.
 
     >>> from locality.certified import CERTIFICATES
     >>> from locality.data.dataset import load_dataset
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 64 * 64, 10))
     >>> smoothing = CERTIFICATES["smoothing"](samples=20, selection_samples=5)
-    >>> certified_accuracy(model, load_dataset("shapes", limit=2, count=10), smoothing).accuracy(radius=10.0)
+    >>> verified_accuracy(model, load_dataset("shapes", limit=2, count=10), smoothing).accuracy(radius=10.0)
     0.0
     """
     check_radii(radii)
@@ -172,7 +183,7 @@ def certified_accuracy(
         right.append(correct(parts[-1].prediction, batch.accepted))
         labels.append(batch.labels)
         ids += batch.ids
-    return CertifiedAccuracy(
+    return VerifiedAccuracy(
         ids=tuple(ids),
         labels=torch.cat(labels),
         correct=torch.cat(right),
