@@ -50,6 +50,19 @@ def test_min_max_sorts_pairs_and_keeps_lengths() -> None:
         MinMax()(torch.zeros(1, 3))
 
 
+def test_min_max_has_the_gradients_of_max_and_min() -> None:
+    features = torch.randn(3, 8, 2, 2, dtype=torch.float64, requires_grad=True)
+    weights = torch.randn(3, 8, 2, 2, dtype=torch.float64)
+    first, second = features.chunk(2, dim=1)
+    plain = torch.cat([torch.maximum(first, second), torch.minimum(first, second)], dim=1)
+    expected = torch.autograd.grad((plain * weights).sum(), features)[0]
+    assert torch.equal(torch.autograd.grad((MinMax()(features) * weights).sum(), features)[0], expected)
+    assert torch.autograd.gradgradcheck(lambda x: MinMax()(x).square(), features)
+    # Under torch.func, as bench/speed/curvature.py does.
+    each = torch.func.vmap(torch.func.grad(lambda image: (MinMax()(image[None]) ** 2).sum()))(features.detach())
+    assert torch.allclose(each, 2 * features)
+
+
 def test_a_linear_residual_is_the_sum_that_its_name_says() -> None:
     layer, features = LinearResidual(4, size=6, depth=9), torch.randn(2, 4, 6, 6)
     layer.multiplier.data = torch.randn(4, 1, 1, 1)
