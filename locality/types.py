@@ -56,10 +56,15 @@ class Threat:
 
     @property
     def radius_text(self) -> str:
-        """The radius as people write it: in 255ths for ℓ∞, unless it has two decimals or fewer."""
-        if self.norm == "l2" or round(self.radius, 2) == self.radius:
+        """The radius as people write it: in 255ths for ℓ∞, unless it has two decimals or fewer; for ℓ2 if they are whole.
+
+        >>> Threat("l2", 36 / 255).radius_text, Threat("l2", 0.5).radius_text
+        ('36/255', '0.5')
+        """
+        steps = 255 * self.radius
+        if round(self.radius, 2) == self.radius or (self.norm == "l2" and abs(steps - round(steps)) > 1e-9):
             return f"{self.radius:g}"
-        return f"{255 * self.radius:.3g}/255"
+        return f"{steps:.3g}/255"
 
     @classmethod
     def parse(cls, text: str) -> Threat:

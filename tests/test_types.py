@@ -12,7 +12,7 @@ from locality.types import Threat
         (Threat("linf", 0.5 / 255), "ℓ∞ 0.5/255"),
         (Threat("linf", 0.3), "ℓ∞ 0.3"),
         (Threat("l2", 3), "ℓ2 3"),
-        (Threat("l2", 128 / 255), "ℓ2 0.501961"),
+        (Threat("l2", 128 / 255), "ℓ2 128/255"),
     ],
 )
 def test_a_threat_prints_itself(threat: Threat, text: str) -> None:
