@@ -10,16 +10,27 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from locality.certified.lipschitz import Lipschitz
+from locality.certified.verified_accuracy import verified_accuracy
 from locality.data.dataset import ImageDataset
 from locality.files import file_hash, write_atomically
 from locality.progress import Progress, no_progress
 from locality.robustness.pgd import pgd
 from locality.training.batches import eval_images
 from locality.training.loop import Trained
+from locality.training.losses.certified_loss import CertifiedLoss
 from locality.training.new_model import new_model
 from locality.training.recipe import Recipe
 from locality.types import Threat
-from locality.zoo.model_card import ModelCard, TrainingRun, WeightFile, accuracy_name, card_path, write_card
+from locality.zoo.model_card import (
+    ModelCard,
+    TrainingRun,
+    WeightFile,
+    accuracy_name,
+    card_path,
+    certified_name,
+    write_card,
+)
 from locality.zoo.pixel_model import PixelModel
 
 PGD_STEPS = 10
@@ -78,10 +89,11 @@ def write_weights(model: PixelModel, path: Path) -> None:
 
 
 def accuracies(model: PixelModel, recipe: Recipe, progress: Progress = no_progress) -> dict[str, float]:
-    """Shares of the `eval` split that are classified correctly: clean, under PGD, and in the data set's variants.
+    """Shares of the `eval` split that are classified correctly: clean, under PGD, provably, and in the data set's variants.
 
     PGD is run at the threat that the model was trained against, if any, and at ℓ∞ with the recipe's `evaluate_epsilon`.
-    A loss that attacks of few steps flatter has `evaluation_steps`, the number of steps of a second PGD.
+    A loss that attacks of few steps flatter has `evaluation_steps`, the number of steps of a second PGD. Models of certified
+    training are certified by their Lipschitz bound at the radius of their recipe.
     """
     name, spec = recipe.data.name, getattr(model, "spec", None)
     data = eval_images(name, spec, MOST_IMAGES)
@@ -94,6 +106,10 @@ def accuracies(model: PixelModel, recipe: Recipe, progress: Progress = no_progre
     }
     counts = _correct(model, data, attacks, progress)
     shares = {measurement: round(count / len(data), 4) for measurement, count in counts.items()}
+    if isinstance(recipe.loss, CertifiedLoss):
+        radius = recipe.loss.epsilon
+        certified = verified_accuracy(model, data, Lipschitz(), (radius,), progress=progress)
+        shares[certified_name(recipe.loss.threat)] = round(certified.accuracy(radius), 4)
     for variant in VARIANTS.get(name.split(":")[0], ()):
         other = eval_images(variant, spec, MOST_IMAGES)
         shares[variant.split(":")[1]] = round(_correct(model, other, {}, progress)["clean"] / len(other), 4)

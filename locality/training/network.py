@@ -12,6 +12,7 @@ from torch.func import functional_call
 
 from locality.training.inner_attack import Mode
 from locality.zoo.nets.forward_pass import ForwardPass, head_of
+from locality.zoo.nets.lipschitz import LipschitzNet
 from locality.zoo.pixel_model import PixelModel
 
 Weights = Mapping[str, Tensor]  # by the names that checkpoints use
@@ -26,6 +27,18 @@ class FeatureModel(nn.Module):
 
     def forward(self, images: Tensor) -> ForwardPass:
         return self.model.forward_pass(images)
+
+
+class _MarginNorms(nn.Module):
+    """The estimates of a network as a forward pass, which is what can be made at other weights."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, steps: int) -> Tensor:
+        assert isinstance(self.net, LipschitzNet)  # the recipe has been checked
+        return self.net.margin_norms(steps)
 
 
 def _of_one_process(value: Tensor) -> Tensor:
@@ -78,6 +91,18 @@ class Network:
         with in_mode(self.bare, mode):
             seen: ForwardPass = self.bare(images) if weights is self.weights else self.trial(images, weights)
         return seen.logits
+
+    def margin_norms(self, steps: int, weights: Weights, on_the_side: bool = False) -> Tensor:
+        """K×K estimates of how fast the margins f_j − f_i can change with the pixels; see `LipschitzNet.margin_norms`.
+
+        Power iterations go on from where the last ones ended, and on the side leave that place as it was.
+        """
+        of_net = _MarginNorms(self.model.net)
+        tensors = {} if weights is self.weights else {f"net.{name}": weight for name, weight in weights.items()}
+        if on_the_side:
+            tensors |= {name: buffer.clone() for name, buffer in of_net.named_buffers()}
+        norms: Tensor = functional_call(of_net, tensors, (steps,))
+        return norms / self.model.std.min()  # a division of pixels multiplies how fast margins change
 
     def _named(self, module: nn.Module, weights: Weights) -> dict[str, Tensor]:
         """The weights under the names that they have in a module around the network."""

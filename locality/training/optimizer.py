@@ -17,11 +17,12 @@ from locality.training.settings import at_least_0, below_1, positive
 class Optimizer:
     """Settings of the optimizer. `learning_rate` is the unit of the recipe's `step_size`."""
 
-    name: Literal["sgd", "adamw"] = "adamw"
+    name: Literal["sgd", "adamw", "nadam"] = "adamw"
     learning_rate: float = 1e-3
     weight_decay: float = 0.0  # of matrices and kernels; biases and normalisation layers have none
     momentum: float = 0.9  # sgd only, Nesterov's
     clip_norm: float | None = None  # largest norm of the gradient, all weights together
+    lookahead: int = 0  # steps after which the weights go halfway back to slow ones (Zhang et al. 2019); 0: never
 
     def __call__(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         every = list(parameters)
@@ -29,14 +30,28 @@ class Optimizer:
             {"params": [value for value in every if value.dim() > 1], "weight_decay": self.weight_decay},
             {"params": [value for value in every if value.dim() <= 1], "weight_decay": 0.0},
         ]
+        fast: torch.optim.Optimizer
         if self.name == "sgd":
-            return torch.optim.SGD(groups, self.learning_rate, momentum=self.momentum, nesterov=self.momentum > 0)
-        return torch.optim.AdamW(groups, self.learning_rate)
+            fast = torch.optim.SGD(groups, self.learning_rate, momentum=self.momentum, nesterov=self.momentum > 0)
+        elif self.name == "nadam":
+            fast = torch.optim.NAdam(groups, self.learning_rate, decoupled_weight_decay=True)
+        else:
+            fast = torch.optim.AdamW(groups, self.learning_rate)
+        return _looking_ahead(fast, self.lookahead) if self.lookahead else fast
 
     def problems(self) -> list[Problem]:
         return [
             *positive("learning_rate", self.learning_rate),
             *at_least_0("weight_decay", self.weight_decay),
             *below_1("momentum", self.momentum),
+            *at_least_0("lookahead", self.lookahead),
             *positive("clip_norm", 1.0 if self.clip_norm is None else self.clip_norm),
         ]
+
+
+def _looking_ahead(fast: torch.optim.Optimizer, steps: int) -> torch.optim.Optimizer:
+    """timm's Lookahead, whose slow weights are in the state of the optimizer."""
+    from timm.optim.lookahead import Lookahead
+
+    slow: torch.optim.Optimizer = Lookahead(fast, alpha=0.5, k=steps)
+    return slow

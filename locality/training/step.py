@@ -123,6 +123,10 @@ class TrainingBatch:
         evaluate = self.network.trial if self.on_the_side else self.network.forward
         return evaluate(images, self.weights)
 
+    def margin_norms(self, steps: int) -> Tensor:
+        """K×K estimates of how fast margins can change with the pixels, at `weights`, by `steps` of power iteration."""
+        return self.network.margin_norms(steps, self.weights, self.on_the_side)
+
     def at(self, weights: Weights) -> TrainingBatch:
         """The same batch at other weights, on the side.
 

@@ -157,6 +157,15 @@ def accuracy_name(threat: Threat, attack: str) -> str:
     return f"{threat.norm} {threat.radius_text} {attack}"
 
 
+def certified_name(threat: Threat) -> str:
+    """The key of a certified accuracy: the share of images that are classified correctly, provably so within the radius.
+
+    >>> certified_name(Threat("l2", 36 / 255))
+    'certified l2 36/255'
+    """
+    return f"certified {threat.norm} {threat.radius_text}"
+
+
 def attack_in(measurement: str) -> tuple[Threat, str] | None:
     """The threat and the attack that a key of `accuracy` names, or None where it names none.
 

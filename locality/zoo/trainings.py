@@ -32,6 +32,11 @@ TRAININGS: dict[str, Training] = {
         Training("rat_terms", "RAT, Taylor terms", "robust"),
         Training("rat_labels", "RAT, soft labels", "robust"),
         Training("certified", "certified", "certified"),
+        Training("gloro_ce", "GloRo", "certified"),
+        Training("gloro_trades", "GloRo-TRADES", "certified"),
+        Training("gloro_fixed", "fixed margin", "certified"),
+        Training("gloro_emma", "EMMA", "certified"),
+        Training("gloro_la", "logit annealing", "certified"),
         Training("random", "random", "random"),
     )
 }

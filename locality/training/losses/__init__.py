@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from locality.training.losses.adversarial import Adversarial, FastAdversarial
 from locality.training.losses.alp import Alp
+from locality.training.losses.emma import GloroEmma, GloroFixed, GloroLa
+from locality.training.losses.gloro import GloroCe, GloroTrades
 from locality.training.losses.mart import Mart
 from locality.training.losses.rat import Rat
 from locality.training.losses.rat_labels import RatLabels
@@ -22,4 +24,9 @@ LOSSES: dict[str, type[Loss]] = {
     "rat": Rat,
     "rat_terms": RatTerms,
     "rat_labels": RatLabels,
+    "gloro_ce": GloroCe,
+    "gloro_trades": GloroTrades,
+    "gloro_fixed": GloroFixed,
+    "gloro_emma": GloroEmma,
+    "gloro_la": GloroLa,
 }
