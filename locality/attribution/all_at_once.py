@@ -104,7 +104,7 @@ def attribute_all(
         chosen = at_image.target
     # Outside the block: other methods open the model themselves.
     for name, attribute in others.items():
-        maps[name] = attribute(images, chosen)
+        maps[name] = attribute(images, target=chosen)
     return {name: _in_dtype(maps[name], images) if name in OWN else maps[name] for name in names}
 
 
@@ -159,11 +159,9 @@ def _class_of(name: str) -> Callable[..., Any]:
     return method(name)
 
 
-def other_methods(
-    names: Iterable[str], model: Model | Calls, seed: int, bounds: Bounds
-) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
+def other_methods(names: Iterable[str], model: Model | Calls, seed: int, bounds: Bounds) -> dict[str, Callable[..., Tensor]]:
     """The `attribute` functions of the methods that are not ours; unknown names raise here, before any work is done."""
-    others: dict[str, Callable[[Tensor, Tensor], Tensor]] = {}
+    others: dict[str, Callable[..., Tensor]] = {}
     for name in names:
         if name in OWN:
             continue

@@ -3,6 +3,9 @@
 Each class stores its settings; `attribute` unpacks Captum's arguments and calls the pure function. All are subclasses of
 `GradientAttribution`, so that Captum's NoiseTunnel and Quantus accept them. Where inputs leave [0, 1] (NoiseTunnel adds
 noise), construct the class with `bounds=None`.
+
+Arguments have Captum's order. The second is `target`, except for IG, where it is `baselines` as in IntegratedGradients. BIG
+refuses a second argument without a name: its baseline is the boundary.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from locality.attribution.captum_convention import (
     as_given,
     captum_method,
     one_tensor,
+    refuse_positional,
 )
 from locality.attribution.integrated_gradients import Points as PathPoints
 from locality.attribution.integrated_gradients import integrated_gradients
@@ -49,7 +53,7 @@ class SM(PixelAttribution):
 
     @captum_method
     def attribute(
-        self, inputs: Inputs, target: Target = None, *, abs: bool = False, additional_forward_args: object = None
+        self, inputs: Inputs, target: Target = None, abs: bool = False, additional_forward_args: object = None
     ) -> Inputs:
         """Maps of the inputs' shape and dtype; `target` is one class or one per image (None: the predicted one)."""
         maps = saliency_map(self.forward_func, one_tensor(inputs, additional_forward_args), target, bounds=self.bounds)
@@ -69,7 +73,7 @@ class InputXGradient(PixelAttribution):
         return True
 
     @captum_method
-    def attribute(self, inputs: Inputs, target: Target = None, *, additional_forward_args: object = None) -> Inputs:
+    def attribute(self, inputs: Inputs, target: Target = None, additional_forward_args: object = None) -> Inputs:
         """Maps of the inputs' shape and dtype; `target` is one class or one per image (None: the predicted one)."""
         images = one_tensor(inputs, additional_forward_args)
         return as_given(input_x_gradient(self.forward_func, images, target, bounds=self.bounds), inputs)
@@ -91,14 +95,13 @@ class IG(PathAttribution):
     def attribute(
         self,
         inputs: Inputs,
-        target: Target = None,
-        *,
         baselines: Baseline | tuple[Baseline] | None = None,
+        target: Target = None,
+        additional_forward_args: object = None,
         n_steps: PathPoints = 20,
         method: str = "trapezoid",
         internal_batch_size: int | None = None,
         return_convergence_delta: bool = False,
-        additional_forward_args: object = None,
     ) -> WithDelta:
         """Maps of the inputs' shape and dtype; `target` is one class or one per image (None: the predicted one).
 
@@ -198,8 +201,8 @@ class BIG(PathAttribution):
     def attribute(
         self,
         inputs: Inputs,
+        *unnamed: object,
         target: Target = None,
-        *,
         boundary: Points | None = None,
         n_steps: PathPoints = 20,
         method: str = "trapezoid",
@@ -210,8 +213,10 @@ class BIG(PathAttribution):
         """Maps of the inputs' shape and dtype; `target` is one class or one per image (None: the predicted one).
 
         `boundary` is the result of `find_boundary` for these images, or a tensor of points; None searches for them.
-        `n_steps`, `method`, `internal_batch_size` and `return_convergence_delta` are those of IG.
+        `n_steps`, `method`, `internal_batch_size` and `return_convergence_delta` are those of IG. All but the inputs are
+        passed by name.
         """
+        refuse_positional("BIG", unnamed)
         images = one_tensor(inputs, additional_forward_args)
         pixels = working_copy(images, self.bounds)
         with open_model(self.forward_func, pixels, internal_batch_size, self.bounds) as calls:

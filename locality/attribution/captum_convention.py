@@ -19,14 +19,25 @@ Inputs = Tensor | tuple[Tensor]  # maps come back in the same form
 WithDelta = Inputs | tuple[Inputs, Tensor]
 Method = TypeVar("Method", bound=Callable[..., Any])
 # Captum's names of our arguments: an error names what the caller typed.
-CAPTUM_NAMES = {"points": "n_steps", "rule": "method", "baseline": "baselines", "chunk": "internal_batch_size"}
+CAPTUM_NAMES = {
+    "images": "inputs",
+    "points": "n_steps",
+    "rule": "method",
+    "baseline": "baselines",
+    "chunk": "internal_batch_size",
+}
 
 
 def captum_method(function: Method) -> Method:
     """Captum's decorator, typed, with errors that use Captum's names; NoiseTunnel calls the `__wrapped__` that it sets."""
+    return cast(Method, log_usage()(with_captum_names(function)))
+
+
+def with_captum_names(function: Method) -> Method:
+    """The function with errors that use Captum's names of its arguments."""
 
     @functools.wraps(function)
-    def with_captum_names(*args: Any, **kwargs: Any) -> Any:
+    def renaming(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
         except ArgumentError as error:
@@ -34,7 +45,16 @@ def captum_method(function: Method) -> Method:
                 raise
             raise error.renamed(CAPTUM_NAMES[error.argument]).with_traceback(error.__traceback__) from None
 
-    return cast(Method, log_usage()(with_captum_names))
+    return cast(Method, renaming)
+
+
+def refuse_positional(method: str, given: tuple[object, ...]) -> None:
+    """Raise if anything but the inputs is unnamed: a second argument would be a target to some and a baseline to others."""
+    if given:
+        raise TypeError(
+            f"{method}.attribute takes only `inputs` by position, got {1 + len(given)} arguments: "
+            "name the others, such as target=…"
+        )
 
 
 class PixelAttribution(GradientAttribution):  # type: ignore[misc]

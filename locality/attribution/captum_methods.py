@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from locality.attribution.captum_convention import Inputs, as_given, one_tensor
+from locality.attribution.captum_convention import Inputs, as_given, one_tensor, refuse_positional, with_captum_names
 from locality.attribution.class_gradient import class_gradient
 from locality.errors import ArgumentError, did_you_mean
 from locality.model_calls import Model, model_dtype, open_model
@@ -148,8 +148,10 @@ class CaptumMethod:
         if self.defaults.fits and importlib.util.find_spec("sklearn") is None:
             raise ImportError(f"captum:{name} needs scikit-learn, which is not installed: pip install scikit-learn")
 
-    def attribute(self, inputs: Inputs, target: Target = None, **overrides: Any) -> Inputs:
-        """Maps of the images' shape, signed; `overrides` go to Captum's `attribute`."""
+    @with_captum_names
+    def attribute(self, inputs: Inputs, *unnamed: object, target: Target = None, **overrides: Any) -> Inputs:
+        """Maps of the images' shape, signed; `overrides` go to Captum's `attribute`. Only inputs are passed by position."""
+        refuse_positional(f"captum:{self.name}", unnamed)
         images = one_tensor(inputs, overrides.pop("additional_forward_args", None))
         pixels = working_copy(images, self.bounds)
         with open_model(self.model, pixels, None, self.bounds) as calls:

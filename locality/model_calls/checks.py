@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from locality.errors import ArgumentError
+from locality.errors import ArgumentError, ArgumentTypeError
 
 Bounds = tuple[float, float] | None
 UNIT: Bounds = (0.0, 1.0)
@@ -23,21 +23,20 @@ def working_copy(images: Tensor, bounds: Bounds = UNIT) -> Tensor:
 def check_images(images: Tensor, bounds: Bounds = UNIT) -> None:
     """Raise unless `images` is a batch of pixels: float, N×C×H×W, finite, within `bounds` (None: any range)."""
     if not isinstance(images, Tensor):
-        raise TypeError(f"`images` must be a tensor, got {type(images).__name__}: stack them with torch.stack")
+        raise ArgumentTypeError("images", "a tensor", type(images).__name__, "stack them with torch.stack")
     if images.dim() != 4:
-        raise ArgumentError("images", "of shape N×C×H×W", tuple(images.shape), "pass a single image as images[None]")
+        raise ArgumentError("images", "of shape N×C×H×W", tuple(images.shape), "pass a single image as image[None]")
     if not images.is_floating_point():
-        raise TypeError(f"`images` must be float32 in [0, 1], got {images.dtype}: divide 8-bit pixels by 255")
+        raise ArgumentTypeError("images", "float32 in [0, 1]", images.dtype, "divide 8-bit pixels by 255")
     if images.numel() == 0:
         raise ArgumentError("images", "a batch of at least one image", tuple(images.shape))
     low, high = (float(value) for value in torch.aminmax(images.detach()))
     if not (math.isfinite(low) and math.isfinite(high)):
         raise ArgumentError("images", "finite", [low, high])
     if bounds is not None and (low < bounds[0] - 1e-6 or high > bounds[1] + 1e-6):
-        raise ValueError(
-            f"`images` must lie in [{bounds[0]:g}, {bounds[1]:g}], got [{low:.3g}, {high:.3g}]: pass pixels, "
-            "the model normalises them; bounds=None allows any range, for images with added noise"
-        )
+        hint = "pass pixels, the model normalises them; bounds=None allows any range, for images with added noise"
+        got = [float(f"{low:.3g}"), float(f"{high:.3g}")]
+        raise ArgumentError("images", f"in [{bounds[0]:g}, {bounds[1]:g}]", got, hint)
 
 
 def check_chunk(chunk: object) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from locality.errors import ArgumentError
+from locality.errors import ArgumentError, ArgumentTypeError
 from locality.model_calls.checks import check_target
 
 Target = int | Sequence[int] | Tensor | None  # None: the class the model predicts for the image
@@ -24,11 +24,9 @@ def class_indices(target: Target, images: Tensor) -> Tensor | None:
     try:
         indices = torch.as_tensor(target, device=images.device)
     except (TypeError, ValueError, RuntimeError):
-        raise TypeError(
-            f"`target` must be whole class numbers, got {target!r}: pass an int, a list or an int64 tensor"
-        ) from None
+        raise ArgumentTypeError("target", "whole class numbers", target, "pass an int, a list or an int64 tensor") from None
     if indices.is_floating_point() or indices.is_complex() or indices.dtype == torch.bool:
-        raise TypeError(f"`target` must be whole class numbers, got {indices.dtype}: pass an int, a list or an int64 tensor")
+        raise ArgumentTypeError("target", "whole class numbers", indices.dtype, "pass an int, a list or an int64 tensor")
     indices = indices.long().reshape(-1)
     if len(indices) not in (1, len(images)):
         raise ArgumentError("target", f"one class or one for each of the {len(images)} images", len(indices))

@@ -102,7 +102,7 @@ def explain(
         found = attribute_all(opened, pixels, own, classes, boundary, points=points, seed=settings.seed) if own else {}
     # Other methods than our own may hook into the model, so they open it themselves.
     for name, attribute in other_methods(settings.methods, model, settings.seed, UNIT).items():
-        found[name] = attribute(pixels, classes)
+        found[name] = attribute(pixels, target=classes)
     # A label that the model does not know cannot be attributed: the maps, which are the predicted class's, are not shown.
     undefined = (targets < 0)[:, None, None, None]
     plain = {name: value.maps if isinstance(value, PathMaps) else value for name, value in found.items()}

@@ -1,17 +1,21 @@
 """The classes as Captum and Quantus use them."""
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
+import captum.attr  # type: ignore[import-untyped]
 import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
-from captum.attr import (  # type: ignore[import-untyped]
+from captum.attr import (
     GradientAttribution,
+    GuidedBackprop,
     IntegratedGradients,
     NoiseTunnel,
+    Saliency,
     visualization,
 )
 from torch import Tensor, nn
@@ -72,14 +76,49 @@ def test_inputs_come_back_in_the_form_they_were_given(network: nn.Module, images
     assert isinstance(as_tuple, tuple)
     assert len(as_tuple) == 1
     assert torch.allclose(as_tuple[0], maps, atol=1e-6)
-    assert torch.allclose(explainer.attribute(images[:2], 1), maps, atol=1e-6)
-    assert explainer.attribute(images[:2].half(), 1).dtype == torch.float16
+    assert explainer.attribute(images[:2].half(), target=1).dtype == torch.float16
     with pytest.raises(ValueError, match="`additional_forward_args` must be None"):
         explainer.attribute(images, target=1, additional_forward_args=(3,))
     with pytest.raises(ValueError, match="`inputs` must be one tensor of images, got '2 tensors'"):
         explainer.attribute((images, images), target=1)
-    with pytest.raises(ValueError, match="`images` must lie in"):
+    with pytest.raises(ValueError, match="`inputs` must be in"):
         explainer.attribute(images + 1, target=1)
+
+
+# Ours ↦ the Captum class whose order of arguments it has; methods that Captum does not have take the order of a gradient.
+CAPTUMS = {
+    "SM": Saliency,
+    "InputXGradient": captum.attr.InputXGradient,
+    "IG": IntegratedGradients,
+    "BSM": GuidedBackprop,
+    "SmoothGrad": GuidedBackprop,
+    "AGI": GuidedBackprop,
+}
+
+
+@pytest.mark.parametrize("name", CAPTUMS)
+def test_arguments_have_captums_order(name: str) -> None:
+    ours = inspect.signature(METHODS[name].attribute).parameters.values()  # type: ignore[attr-defined]
+    theirs = inspect.signature(CAPTUMS[name].attribute).parameters
+    positional = [parameter.name for parameter in ours if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+    if name in ("SM", "InputXGradient", "IG"):
+        assert positional == list(theirs)
+    assert positional[:3] == list(theirs)[:3]
+
+
+def test_the_second_argument_of_ig_is_the_baseline_as_in_captum(network: nn.Module, images: Tensor) -> None:
+    scale = 20 / 19  # Captum's trapezoid weights sum to 19/20
+    theirs = IntegratedGradients(network).attribute(images, 0, 2, None, 20, "riemann_trapezoid")
+    assert torch.allclose(attribute(IG(network), images, 0, 2), theirs.float() * scale, atol=1e-5)
+    assert not torch.allclose(attribute(IG(network), images, 0), attribute(IG(network), images, target=0), atol=1e-3)
+    with pytest.raises(ValueError, match="`baselines` must be in"):
+        attribute(IG(network), images, 3)  # a class, by an older order of arguments
+
+
+def test_big_and_captums_own_refuse_unnamed_arguments(network: nn.Module, images: Tensor) -> None:
+    for explainer, name in ((BIG(network), "BIG"), (method("captum:DeepLift")(network), "captum:DeepLift")):
+        with pytest.raises(TypeError, match=rf"^{name}.attribute takes only `inputs` by position, got 2 .*target="):
+            explainer.attribute(images, 0)
 
 
 def test_sm_honours_captums_abs(network: nn.Module, images: Tensor) -> None:
@@ -219,7 +258,7 @@ def test_inside_captums_noise_tunnel(network: nn.Module, images: Tensor, name: s
     noisy = images[:2].repeat_interleave(2, 0) + noise
     by_hand = explainer.attribute(noisy, target=torch.tensor([1, 1, 2, 2])).view(2, 2, 3, 12, 12).mean(1)
     assert torch.allclose(maps, by_hand, atol=1e-5, equal_nan=True)
-    with pytest.raises(ValueError, match="`images` must lie in"):
+    with pytest.raises(ValueError, match="`inputs` must be in"):
         NoiseTunnel(QUICK[name](network)).attribute(images[:2], nt_samples=2, stdevs=0.5, target=1)
 
 

@@ -147,7 +147,7 @@ def test_wrong_layers_and_models_are_refused(network: nn.Module, images: Tensor)
         method("captum:LayerGradientXActivation@head")(network).attribute(images, target=1)
     with pytest.raises(ValueError, match="`target` must be a class from 0 to 4, got 9"):
         method("captum:Saliency")(network).attribute(images, target=9)
-    with pytest.raises(ValueError, match="`images` must lie in"):
+    with pytest.raises(ValueError, match="`inputs` must be in"):
         method("captum:Saliency")(network).attribute(images + 1)
     with pytest.raises(ValueError, match="`additional_forward_args`"):
         method("captum:Saliency")(network).attribute(images, additional_forward_args=(1,))
@@ -193,7 +193,7 @@ def test_random_methods_seed_no_device_but_their_own(monkeypatch: pytest.MonkeyP
     model = small_network().eval()
     monkeypatch.setattr(torch.cuda, "manual_seed_all", refuse)
     images = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
-    first, second = (method("captum:GradientShap")(model).attribute(images, 0) for _ in range(2))
+    first, second = (method("captum:GradientShap")(model).attribute(images, target=0) for _ in range(2))
     assert torch.equal(first, second)
 
 

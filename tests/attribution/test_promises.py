@@ -174,7 +174,7 @@ def test_double_and_half_precision(network: nn.Module, images: Tensor, name: str
 @pytest.mark.parametrize(
     ("change", "kind", "message"),
     [
-        (lambda images: images * 4 - 2, ValueError, r"`images` must lie in \[0, 1\]"),
+        (lambda images: images * 4 - 2, ValueError, r"`images` must be in \[0, 1\]"),
         (lambda images: (images * 255).byte(), TypeError, "`images` must be float32 in"),
         (lambda images: images[0], ValueError, "`images` must be of shape N×C×H×W"),
         (lambda images: images * float("nan"), ValueError, "`images` must be finite"),

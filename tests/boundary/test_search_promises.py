@@ -113,7 +113,7 @@ def test_progress_is_reported_on_the_way(search: str) -> None:
 @pytest.mark.parametrize(
     ("bad", "error", "words"),
     [
-        (torch.rand(2, 3, 8, 8) * 3, ValueError, "must lie in"),
+        (torch.rand(2, 3, 8, 8) * 3, ValueError, "must be in"),
         (torch.rand(3, 8, 8), ValueError, "N×C×H×W"),
         (torch.ones(2, 3, 8, 8, dtype=torch.uint8), TypeError, "divide 8-bit pixels"),
         (torch.full((2, 3, 8, 8), torch.nan), ValueError, "finite"),

@@ -107,7 +107,7 @@ def test_bad_settings(settings: dict[str, Any], sentence: str) -> None:
 
 def test_bad_images() -> None:
     for call in (votes, Smoothing(samples=5)):
-        with pytest.raises(ValueError, match=r"`images` must lie in \[0, 1\]"):
+        with pytest.raises(ValueError, match=r"`images` must be in \[0, 1\]"):
             call(torch.nn.Flatten(), torch.full((1, 1, 3, 4), 2.0))
 
 

@@ -259,7 +259,7 @@ def bad(**changed: Any) -> LayerTraces:
         ({"model": nn.Flatten().forward}, "`model` must be a torch module"),
         ({"labels": torch.tensor([0, 3])}, "`labels` must be a class from 0 to 2, got 3"),
         ({"labels": torch.tensor([0])}, "`labels` must be a tensor of 2 whole class numbers"),
-        ({"images": torch.full((2, 3, 4, 4), 2.0)}, "`images` must lie in"),
+        ({"images": torch.full((2, 3, 4, 4), 2.0)}, "`images` must be in"),
         ({"model": nn.Conv2d(3, 2, 3)}, "`model` must be one that returns N×K logits"),
         ({"chunk": 0}, "`chunk` must be a whole number of images"),
     ],

@@ -125,7 +125,7 @@ def test_seeds_belong_to_the_image(images: Tensor) -> None:
 
 def test_pixels_outside_their_range_are_allowed_where_asked(images: Tensor) -> None:
     check_images(images * 3 - 1, bounds=None)
-    with pytest.raises(ValueError, match=r"must lie in \[0, 1\], got \[-1, .*bounds=None allows any range"):
+    with pytest.raises(ValueError, match=r"must be in \[0, 1\], got \[-1.0, .*bounds=None allows any range"):
         check_images(images * 3 - 1)
 
 
@@ -259,5 +259,5 @@ def test_the_working_copy_is_the_callers_images_at_float32_or_better(dtype: torc
     assert torch.equal(copy, images.to(expected))
     assert copy.data_ptr() != images.data_ptr()
     assert not copy.is_inference()
-    with pytest.raises(ValueError, match="`images` must lie in"):
+    with pytest.raises(ValueError, match="`images` must be in"):
         working_copy(images + 2)

@@ -134,7 +134,7 @@ def test_mistakes_are_named(tmp_path: Path, pixels: Tensor) -> None:
         explain_image(Linear(), tmp_path / "nothing.png")
     with pytest.raises(ValueError, match=r"`image` must be a file or pixels 3×H×W, got \(1, 3"):
         explain_image(Linear(), pixels[None])
-    with pytest.raises(ValueError, match="`images` must lie in"):
+    with pytest.raises(ValueError, match="`images` must be in"):
         explain_image(Linear(None), pixels + 1)
     with pytest.raises(ValueError, match="did you mean 'BIG'"):
         explain_image(Linear(), pixels, ["BIGG"])

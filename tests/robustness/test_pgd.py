@@ -151,7 +151,7 @@ def test_nothing_of_the_caller_changes() -> None:
         ({"labels": torch.tensor([0.0])}, "`labels` must be a tensor of 1 whole class numbers"),
         ({"labels": torch.tensor([0, 1])}, "`labels` must be a tensor of 1 whole class numbers"),
         ({"labels": torch.tensor([-1])}, "`target` must be a class from 0 to 4, got -1"),
-        ({"images": torch.full((1, 3, 8, 8), 2.0)}, r"`images` must lie in \[0, 1\]"),
+        ({"images": torch.full((1, 3, 8, 8), 2.0)}, r"`images` must be in \[0, 1\]"),
     ],
 )
 def test_bad_input(options: dict[str, Any], sentence: str) -> None:

@@ -370,7 +370,7 @@ def test_too_large_a_batch_says_so(case: Case, monkeypatch: pytest.MonkeyPatch) 
         ({"labels": torch.zeros(10)}, "`labels` must be a tensor of 10 whole class numbers"),
         ({"labels": torch.zeros(9, dtype=torch.int64)}, "`labels` must be a tensor of 10 whole class numbers"),
         ({"labels": torch.full((10,), 5)}, "must be a class from 0 to 4, got 5"),
-        ({"images": torch.full((10, 3, 5, 5), 2.0)}, r"`images` must lie in \[0, 1\]"),
+        ({"images": torch.full((10, 3, 5, 5), 2.0)}, r"`images` must be in \[0, 1\]"),
         ({"images": torch.rand(0, 3, 5, 5), "labels": torch.zeros(0, dtype=torch.int64)}, "at least one image"),
         ({"model": lambda images: images.flatten(1), "store": "somewhere"}, "`store` needs a model that can be hashed"),
     ],

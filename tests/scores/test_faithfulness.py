@@ -363,7 +363,7 @@ def test_nothing_of_the_callers_changes(images: Tensor) -> None:
             {"maps": torch.zeros(5, 1, 8, 8)},
             r"`maps` must be of the shape of the images, \(5, 3, 8, 8\), got \(5, 1, 8, 8\)",
         ),
-        ({"images": torch.full((5, 3, 8, 8), 2.0)}, r"`images` must lie in \[0, 1\]"),
+        ({"images": torch.full((5, 3, 8, 8), 2.0)}, r"`images` must be in \[0, 1\]"),
         ({"target": 9}, "`target` must be a class from 0 to 3"),
     ],
 )

@@ -314,8 +314,8 @@ def test_undefined_maps_are_nan(images: Tensor) -> None:
         (lambda images: {"model": nn.Flatten()}, ValueError, "`model` must have parameters to randomise, got none"),
         (lambda images: {"layers_at_once": 0}, ValueError, "`layers_at_once` must be a whole number of at least 1, got 0"),
         (lambda images: {"method": "BIGG"}, ValueError, "`method` must be one of .* did you mean 'BIG'?"),
-        (lambda images: {"images": images * 3}, ValueError, r"`images` must lie in \[0, 1\]"),
-        (lambda images: {"reference": images * 3}, ValueError, r"must lie in \[0, 1\]"),
+        (lambda images: {"images": images * 3}, ValueError, r"`images` must be in \[0, 1\]"),
+        (lambda images: {"reference": images * 3}, ValueError, r"must be in \[0, 1\]"),
         (lambda images: {"target": 7}, ValueError, "`target` must be a class from 0 to 4"),
     ],
 )
