@@ -34,7 +34,7 @@ from locality.types import PathMaps
 
 Maps = dict[str, PathMaps | Tensor]
 OWN = {"SM", "InputXGradient", "IG", "BSM", "BIG", "SmoothGrad", "AGI"}
-FIND_BOUNDARY = ("norm", "labels", "progress")  # arguments of find_boundary that are not ours
+FIND_BOUNDARY = ("norm", "labels", "progress", "to")  # arguments of find_boundary that are not ours
 
 
 def attribute_all(

@@ -14,7 +14,8 @@ TOLERANCE = 2e-5
 OUTSIDE_QUERIES = 2  # that `find_boundary` needs: the prediction for the image, and that for the point
 
 
-@limited_to(norms=("linf",), bounds=UNIT, gradients=False)
+# Not targeted: in a direction that never meets the wanted class, predictions do not say which flips come closer to it.
+@limited_to(norms=("linf",), bounds=UNIT, gradients=False, targeted=False)
 def rays_search(context: SearchContext, queries: int = 10_000) -> Tensor:
     """Points clip(x + r·s) of another class, with signs s and the smallest r found; at most `queries` predictions per image.
 

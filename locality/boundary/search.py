@@ -52,16 +52,16 @@ class Search(Protocol):
 
 
 def limited_to(
-    norms: Sequence[Norm] = tuple(NORMS), bounds: Bounds = None, gradients: bool = True
+    norms: Sequence[Norm] = tuple(NORMS), bounds: Bounds = None, gradients: bool = True, targeted: bool = True
 ) -> Callable[[Decorated], Decorated]:
     """Declare which norms and which range of pixels (None: any) a search supports; undeclared, it supports all.
 
     `gradients=False` declares a search by predicted classes alone: none is computed for `optimality` either, and its points,
-    which it has bisected itself, stay as they are.
+    which it has bisected itself, stay as they are. `targeted=False` declares that it cannot search for a given class.
     """
 
     def declare(search: Decorated) -> Decorated:
-        vars(search).update(norms=tuple(norms), bounds=bounds, gradients=gradients)
+        vars(search).update(norms=tuple(norms), bounds=bounds, gradients=gradients, targeted=targeted)
         return search
 
     return declare
@@ -83,6 +83,13 @@ def uses_gradients(search: Search) -> bool:
     """Whether the search declares nothing else."""
     declared: bool = getattr(search, "gradients", True)
     return declared
+
+
+def check_targeted(search: Search, name: str, searches: Mapping[str, Search]) -> None:
+    """Raise if the search cannot look for a given class; the error lists those in `searches` that can."""
+    if not getattr(search, "targeted", True):
+        others = [other for other, candidate in searches.items() if getattr(candidate, "targeted", True)]
+        raise ArgumentError("to", f"left out for search={name!r}", "a class", f"supported by {', '.join(others)}")
 
 
 def resolve_search(search: str | Search, searches: Mapping[str, Search]) -> Search:

@@ -13,8 +13,8 @@ from locality.model_calls.checks import check_target
 Target = int | Sequence[int] | Tensor | None  # None: the class the model predicts for the image
 
 
-def class_indices(target: Target, images: Tensor) -> Tensor | None:
-    """`target` as one int64 class per image on the images' device; None stays None.
+def class_indices(target: Target, images: Tensor, name: str = "target") -> Tensor | None:
+    """`target` as one int64 class per image on the images' device; None stays None. Errors call it `name`.
 
     >>> class_indices(3, torch.zeros(2, 3, 8, 8)).tolist()
     [3, 3]
@@ -24,12 +24,12 @@ def class_indices(target: Target, images: Tensor) -> Tensor | None:
     try:
         indices = torch.as_tensor(target, device=images.device)
     except (TypeError, ValueError, RuntimeError):
-        raise ArgumentTypeError("target", "whole class numbers", target, "pass an int, a list or an int64 tensor") from None
+        raise ArgumentTypeError(name, "whole class numbers", target, "pass an int, a list or an int64 tensor") from None
     if indices.is_floating_point() or indices.is_complex() or indices.dtype == torch.bool:
-        raise ArgumentTypeError("target", "whole class numbers", indices.dtype, "pass an int, a list or an int64 tensor")
+        raise ArgumentTypeError(name, "whole class numbers", indices.dtype, "pass an int, a list or an int64 tensor")
     indices = indices.long().reshape(-1)
     if len(indices) not in (1, len(images)):
-        raise ArgumentError("target", f"one class or one for each of the {len(images)} images", len(indices))
+        raise ArgumentError(name, f"one class or one for each of the {len(images)} images", len(indices))
     return indices.expand(len(images))
 
 
