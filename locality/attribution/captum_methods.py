@@ -20,6 +20,7 @@ from locality.attribution.class_gradient import class_gradient
 from locality.errors import ArgumentError, did_you_mean
 from locality.model_calls import Model, model_dtype, open_model
 from locality.model_calls.checks import UNIT, Bounds, working_copy
+from locality.model_calls.outputs import PlainLogits, logits_of
 from locality.model_calls.randomness import image_seeds, own_randomness
 from locality.model_calls.targets import Target, class_indices
 
@@ -170,18 +171,19 @@ class CaptumMethod:
         return as_given(torch.cat(maps), inputs)
 
     def _explainer(self) -> Any:
-        model = self.model
+        model, layer = self.model, None
         if isinstance(model, nn.Module):
             model = copy.deepcopy(model)
             for part in model.modules():
                 if getattr(part, "inplace", False) is True:  # would overwrite what Captum's hooks read
                     part.inplace = False  # type: ignore[assignment]
-        kind = getattr(captum.attr, self.name)
-        if self.layer is None:
-            explainer = kind(model)
+            layer = None if self.layer is None else submodule(model, self.layer)
+            model = PlainLogits(model)
         else:
-            assert isinstance(model, nn.Module)
-            explainer = kind(model, submodule(model, self.layer))
+            function = self.model
+            model = lambda images: logits_of(function(images), len(images))  # noqa: E731
+        kind = getattr(captum.attr, self.name)
+        explainer = kind(model) if layer is None else kind(model, layer)
         if isinstance(explainer, captum.attr.LRP):
             let_relevance_pass(explainer)
         return explainer

@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,8 +23,10 @@ from locality.errors import ArgumentError
 from locality.model_calls.checks import UNIT, Bounds, check_chunk
 from locality.model_calls.cpu_layers import CheaperLayers, has_cheaper_layers
 from locality.model_calls.malloc import memory_kept
+from locality.model_calls.outputs import logits_of
 
-Model = Callable[[Tensor], Tensor]
+Model = Callable[[Tensor], Any]  # images ↦ logits, in any form that `outputs.logits_of` takes
+Run = Callable[[Tensor], Tensor]
 Limits = tuple[float, float]
 Objective = Callable[..., Tensor]  # N×K logits and further tensors of N rows ↦ N numbers
 
@@ -42,7 +45,7 @@ NOT_THE_CALLER = {"locality", "captum", "torch", "foolbox", "eagerpy", "pyautoat
 class Calls:
     """An open model; `forwards` and `gradients` count the images evaluated since it was opened."""
 
-    run: Model  # images of any dtype ↦ float32 logits, with a graph where the images require gradients
+    run: Run  # images of any dtype ↦ float32 logits, with a graph where the images require gradients
     chunk: int
     limits: Limits = (0.0, 1.0)  # of pixels
     rounding: float = 1e-4  # of a sum of probabilities in the model's precision
@@ -100,12 +103,11 @@ class Calls:
     def _checked(self, logits: object, images: int) -> Tensor:
         if not isinstance(logits, Tensor):
             raise TypeError(
-                f"`model` must return a tensor of logits, got {type(logits).__name__}: wrap it to return only the logits"
+                f"`model` must return logits as a tensor, `.logits`, under 'logits' or 'out', or first in a tuple, got "
+                f"{type(logits).__name__}: wrap it to return only the logits"
             )
         if logits.dim() != 2 or len(logits) != images or logits.shape[1] < 2:
-            raise ValueError(
-                f"`model` must return N×K logits of two classes or more, got shape {tuple(logits.shape)} for {images} images"
-            )
+            raise ValueError(f"`model` must return N×K logits, got shape {tuple(logits.shape)} for {images} images")
         values = logits.detach()
         if not torch.isfinite(values).all():
             raise ValueError("`model` must return finite logits, got nan or inf: check its weights and its input range")
@@ -183,14 +185,14 @@ def open_model(
                 part.training = mode
 
 
-def _runner(model: Model, module: nn.Module | None, images: Tensor) -> Model:
+def _runner(model: Model, module: nn.Module | None, images: Tensor) -> Run:
     """The function behind `Calls.run`: the model's own dtype, channels-last memory where that is faster, float32 logits."""
     dtype = model_dtype(model, images)
     parts = [] if module is None else list(module.modules())
     # Modules that distribute their work make their own copies of the parameters, which a functional call does not replace.
     distributed = any(isinstance(part, nn.DataParallel | nn.parallel.DistributedDataParallel) for part in parts)
     if module is None or distributed or not any(isinstance(part, nn.Conv2d) for part in parts):
-        return lambda pixels: _floats(model(pixels.to(dtype)))
+        return lambda pixels: _floats(model(pixels.to(dtype)), len(pixels))
     # Copies, because the caller's weights keep their memory format; detached, because only pixels need gradients.
     copies = {
         name: p.detach().contiguous(memory_format=torch.channels_last) if p.dim() == 4 else p.detach()
@@ -207,13 +209,13 @@ def _runner(model: Model, module: nn.Module | None, images: Tensor) -> Model:
                 arranged = pixels.clone()
             try:
                 with layers():
-                    return _floats(torch.func.functional_call(module, copies, (arranged,)))
+                    return _floats(torch.func.functional_call(module, copies, (arranged,)), len(pixels))
             except RuntimeError as error:
                 if NEEDS_CONTIGUOUS not in str(error):
                     raise
                 contiguous = True
                 copies.clear()
-        return _floats(model(pixels.to(dtype).contiguous()))
+        return _floats(model(pixels.to(dtype).contiguous()), len(pixels))
 
     return run
 
@@ -232,7 +234,8 @@ def _tensors(model: Model) -> Iterator[Tensor]:
     return chain(model.parameters(), model.buffers()) if isinstance(model, nn.Module) else iter(())
 
 
-def _floats(logits: Tensor) -> Tensor:
+def _floats(output: Any, images: int) -> Tensor:
+    logits: Tensor = logits_of(output, images)  # or what has none, which `Calls` refuses
     return logits.float() if isinstance(logits, Tensor) else logits
 
 

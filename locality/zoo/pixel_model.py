@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from locality.model_calls.outputs import logits_of
 from locality.types import ModelSpec
 from locality.zoo.nets.forward_pass import ForwardPass, forward_pass
 from locality.zoo.preprocessing import Origin, model_preprocessing
@@ -45,7 +46,7 @@ class PixelModel(nn.Module):
         self.std.copy_(torch.tensor(spec.std).view(1, 3, 1, 1))
 
     def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.net(self.normalised(images))
+        logits: Tensor = logits_of(self.net(self.normalised(images)), len(images))
         return logits
 
     def forward_pass(self, images: Tensor) -> ForwardPass:

@@ -218,7 +218,7 @@ def test_targets_in_every_form_mean_the_same(network: nn.Module, images: Tensor,
 @pytest.mark.parametrize(
     ("model", "kind", "message"),
     [
-        (lambda images: (images.flatten(1),), TypeError, "`model` must return a tensor of logits, got tuple"),
+        (lambda images: {"features": images.flatten(1)}, TypeError, "`model` must return logits as a tensor.* got dict"),
         (lambda images: images.flatten(1) / 0, ValueError, "`model` must return finite logits"),
     ],
 )

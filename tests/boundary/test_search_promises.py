@@ -129,8 +129,8 @@ def test_wrong_images_are_named(bad: Tensor, error: type[Exception], words: str)
 @pytest.mark.parametrize(
     ("output", "error", "words"),
     [
-        (lambda x: (x.flatten(1)[:, :3],), TypeError, "got tuple"),
-        (lambda x: x.flatten(1)[:, :1], ValueError, "two classes or more"),
+        (lambda x: {"features": x.flatten(1)[:, :3]}, TypeError, "got dict"),
+        (lambda x: x.flatten(1)[:, :0], ValueError, "must return N×K logits"),
         (lambda x: x.flatten(1)[:, :3] * torch.nan, ValueError, "finite logits"),
         (lambda x: x.flatten(1)[:1, :3], ValueError, "for 12 images"),
     ],

@@ -186,8 +186,10 @@ class Net(nn.Module):
 
 def plain(num_classes=3): return Net(num_classes=num_classes)
 def thousand(): return Net(num_classes=1000)
-def pair(): return Net(lambda logits: (logits, logits))
-def table(): return Net(lambda logits: {"logits": logits})
+def pair(): return Net(lambda logits: (logits, 2 * logits))
+def table(): return Net(lambda logits: {"loss": 0.0, "out": logits})
+def one(): return Net(num_classes=1)
+def features(): return Net(lambda logits: {"features": logits})
 def flat(): return Net(lambda logits: logits.flatten())
 def spoilt(): return Net(lambda logits: logits * float("nan"))
 def with_spec(): net = Net(); net.spec = ModelSpec("own", (32, 32), 40, classes=("a", "b", "c")); return net
@@ -228,11 +230,20 @@ def test_own_functions(functions: None) -> None:
     assert model.spec == ModelSpec("own", (8, 8), 8)  # its own normalisation, once
 
 
+@pytest.mark.parametrize(("function", "classes"), [("pair", 3), ("table", 3), ("one", 2)])
+def test_functions_whose_network_returns_more_or_less_than_logits(functions: None, function: str, classes: int) -> None:
+    model = load_model(f"zoo_test_functions:{function}")
+    with torch.no_grad():
+        logits, own = model(IMAGES), model.get_submodule("net.layer")(IMAGES.mean((2, 3)))
+    assert logits.shape == (2, classes)
+    expected = own if classes == 3 else torch.cat([-own / 2, own / 2], dim=1)
+    torch.testing.assert_close(logits, expected)
+
+
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        ("pair", "must return a tensor of logits, got tuple: wrap it"),
-        ("table", "must return a tensor of logits, got dict: wrap it"),
+        ("features", "or first in a tuple, got dict: wrap it to return only the logits"),
         ("flat", "must return N×K logits"),
         ("spoilt", "must return finite logits"),
         ("liar", "returns 3 logits, its `.spec` lists 2 classes"),
