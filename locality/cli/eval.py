@@ -30,6 +30,7 @@ def evaluate(
     methods: options.Methods = "SM,IG,BIG",
     search: options.SearchName = "fast",
     target: options.Target = "predicted",
+    to: options.To = None,
     limit: options.Limit = None,
     boxes: options.Boxes = None,
     device: options.Device = None,
@@ -60,7 +61,8 @@ def evaluate(
         check_scores(more_scores)
         network = options.loaded_model(model, arch, num_classes, device, download, preprocessing)
         images = options.loaded_data(data, network.spec, limit, seed, boxes)
-        evaluation = evaluate_with(settings, network, images, batch_size, name=model, scores=more_scores, points=path_points)
+        extent: dict[str, Any] = {"points": path_points, "to": options.class_number(to, network.spec)}
+        evaluation = evaluate_with(settings, network, images, batch_size, name=model, scores=more_scores, **extent)
     if out is not None:
         evaluation.write(out)
     accuracy = evaluation.summary.accuracy

@@ -21,6 +21,7 @@ def explain(
     model: options.ModelName,
     methods: options.Methods = "SM,IG,BIG",
     search: options.SearchName = "fast",
+    to: options.To = None,
     out: Annotated[
         Path | None,
         typer.Option(help="The picture to write (.png, .pdf or .svg). Default: IMAGE_MODEL.png."),
@@ -42,7 +43,8 @@ def explain(
         from locality.report.explanation import explain_image
 
         network = options.loaded_model(model, arch, num_classes, device, download, preprocessing)
-        explanation = explain_image(network, image, options.method_names(methods), search=search, seed=seed)
+        towards = options.class_number(to, network.spec)
+        explanation = explain_image(network, image, options.method_names(methods), search=search, seed=seed, to=towards)
     say_preprocessing(network)
     for sentence in explanation.sentences():
         say(sentence)

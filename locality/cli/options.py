@@ -38,6 +38,12 @@ Methods = Annotated[
     str, typer.Option(help="Attribution methods, separated by commas: SM,IG,BSM,BIG,SmoothGrad,AGI,captum:NAME.")
 ]
 SearchName = Annotated[str, typer.Option(help="Boundary search: fast, thorough, paper, autopgd or foolbox:NAME.")]
+To = Annotated[
+    str | None,
+    typer.Option(
+        help="Class that boundary points must have: its name or number among the model's classes. Default: any other class."
+    ),
+]
 Target = Annotated[TargetName, typer.Option(help="The class that is attributed.")]
 Channels = Annotated[
     ChannelsName, typer.Option(help="all: every channel of a pixel is a feature; sum: channels are added first.")
@@ -106,6 +112,13 @@ def loaded_model(
             raise (
                 error.renamed(f"--{error.argument.replace('_', '-')}") if error.argument in preprocessing else error
             ) from None
+
+
+def class_number(name: str | None, spec: ModelSpec) -> int | None:
+    """The logit of the class behind --to."""
+    from locality.zoo.class_index import class_index
+
+    return None if name is None else class_index(name, spec.classes, "--to")
 
 
 def loaded_data(

@@ -57,6 +57,7 @@ class Explanation:
     nearest: str | None  # the class of that image
     search: str
     abstained: bool = False  # nothing is attributed then
+    to: str | None = None  # the class that the nearest image must have; None: any other
 
     @property
     def prediction(self) -> str:
@@ -69,11 +70,13 @@ class Explanation:
             return [f"{self.model} abstains; its most probable class is {top}.", "An abstention is not attributed."]
         first = f"{self.model} predicts {self.prediction} ({self.classes[0][1]:.1%})."
         if self.nearest is None:
-            return [first, f"No image with another prediction was found (search: {self.search})."]
+            sought = "another prediction" if self.to is None else f"the prediction {self.to}"
+            return [first, f"No image with {sought} was found (search: {self.search})."]
         levels = 255 * self.distance / math.sqrt(self.image.size)
         return [
             first,
-            f"The nearest other class is {self.nearest}, at an ℓ2 distance of {self.distance:.3g} "
+            f"The nearest {'other class is' if self.to is None else 'image predicted as'} {self.nearest}"
+            f"{',' if self.to is None else ' is'} at an ℓ2 distance of {self.distance:.3g} "
             f"({levels:.2g} levels of 255 per value, root mean square; search: {self.search}).",
         ]
 
@@ -121,11 +124,12 @@ def explain_image(
     search: str = "fast",
     spec: ModelSpec | None = None,
     seed: int = 0,
+    to: int | None = None,
 ) -> Explanation:
     """Explain the model's prediction for one image: a file, or pixels 3×H×W in [0, 1].
 
     The image is resized and cropped as `spec` or `model.spec` says; without a spec it is used unchanged. The predicted class
-    is attributed.
+    is attributed. `to` is a class: the nearest image must be predicted as it.
 
     >>> net = nn.Sequential(nn.Flatten(), nn.Linear(12, 2, bias=False))
     >>> explained = explain_image(net, torch.rand(3, 2, 2, generator=torch.Generator().manual_seed(0)), ["SM"])
@@ -144,7 +148,7 @@ def explain_image(
     with open_model(model, images) as calls:
         logits = calls.logits(images)
         abstained = bool(decisions(model, logits) == ABSTAINED)
-        boundary = None if abstained else find_boundary(calls, images, search=search, seed=seed)
+        boundary = None if abstained else find_boundary(calls, images, search=search, seed=seed, to=to)
         maps = {} if boundary is None else attribute_all(calls, images, methods, boundary=boundary, seed=seed)
     probabilities = logits.softmax(1)[0]
     names = [class_word(name) for name in known.classes] if known is not None and known.classes else None
@@ -160,6 +164,7 @@ def explain_image(
         nearest=_class_name(names, int(boundary.crossed_to)) if boundary is not None and bool(boundary.found) else None,
         search=search,
         abstained=abstained,
+        to=None if to is None else _class_name(names, to),
     )
 
 

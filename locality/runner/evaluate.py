@@ -87,12 +87,14 @@ def evaluate(
     progress: bool | Progress = True,
     scores: Sequence[str] = (),
     points: Points = 20,
+    to: int | None = None,
 ) -> Evaluation:
     """Measure how much of each map lies in the box, against chance, and how far the decision boundary is.
 
     Images are fitted to `model.spec` where needed. Each is decoded once, and the model is opened once per batch. `scores`
     are names in `locality.scores.SCORES` to measure besides precision, recall, F1 and lift. `points` are those on the
-    paths of IG and BIG; "auto" takes as many as completeness needs.
+    paths of IG and BIG; "auto" takes as many as completeness needs. `to` is a class: boundary points must be predicted as it.
+    Images that are have distance 0, and their BIG is zero.
 
     >>> from locality.data.dataset import load_dataset
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 64 * 64, 10))
@@ -101,7 +103,7 @@ def evaluate(
     (2, ['SM', 'SM'], 2)
     """
     settings = Settings(tuple(methods), search, target, channels, rho, seed)
-    return evaluate_with(settings, model, data, batch_size, device, progress, scores=scores, points=points)
+    return evaluate_with(settings, model, data, batch_size, device, progress, scores=scores, points=points, to=to)
 
 
 def evaluate_with(
@@ -114,6 +116,7 @@ def evaluate_with(
     name: str | None = None,
     scores: Sequence[str] = (),
     points: Points = 20,
+    to: int | None = None,
 ) -> Evaluation:
     """`evaluate` with settings that are checked already; `name` is that of the result, the model's own by default."""
     check_scores(scores)
@@ -138,20 +141,21 @@ def evaluate_with(
         done = 0
         report(done, len(data))  # the start: after the first batch, rate and time left are known
         for batch in batches(data, batch_size):
-            explanations = explain(on_device, batch, settings, points=points)
+            explanations = explain(on_device, batch, settings, points=points, to=to)
             rows.append(rows_of(explanations, settings, own_name, more_scores))
             gaps.append(gaps_of(explanations))
             model_free.append(model_free_rows(batch, settings, more_scores))
             pixels |= {done + row: batch.images[row] for row in range(len(batch)) if done + row in hashed}
             done += len(batch)
             report(done, len(data))
+    chosen = {"scores": more_scores, "points": str(points), "to": to}
     return Evaluation(
         name or own_name,
         data.name,
         pd.concat(rows, ignore_index=True),
         pd.concat(model_free, ignore_index=True),
         pd.concat(gaps, ignore_index=True),
-        provenance(model, data, asdict(settings) | {"scores": more_scores, "points": str(points)}, data.fingerprint(pixels)),
+        provenance(model, data, asdict(settings) | chosen, data.fingerprint(pixels)),
     )
 
 

@@ -75,11 +75,16 @@ class Explanations:
 
 
 def explain(
-    model: nn.Module, batch: Batch, settings: Settings, calls: Calls | None = None, points: Points = 20
+    model: nn.Module,
+    batch: Batch,
+    settings: Settings,
+    calls: Calls | None = None,
+    points: Points = 20,
+    to: int | None = None,
 ) -> Explanations:
     """Predictions, boundary points and maps of one batch; `calls` is the model where it is open already.
 
-    `points` are those on the paths of IG and BIG.
+    `points` are those on the paths of IG and BIG. `to` is the class that boundary points must have; None: any other.
     """
     device = model_device(model) or torch.device("cpu")
     images = batch.images.to(device)
@@ -98,7 +103,7 @@ def explain(
         classes = explanations.classes
         boundary = None
         if settings.search is not None:
-            boundary = find_boundary(opened, pixels, search=settings.search, seed=settings.seed)
+            boundary = find_boundary(opened, pixels, search=settings.search, seed=settings.seed, to=to)
         found = attribute_all(opened, pixels, own, classes, boundary, points=points, seed=settings.seed) if own else {}
     # Other methods than our own may hook into the model, so they open it themselves.
     for name, attribute in other_methods(settings.methods, model, settings.seed, UNIT).items():
