@@ -88,7 +88,7 @@ class SmoothedModel(nn.Module):
         if recompute and torch.is_grad_enabled() and isinstance(self.model, nn.Module) and not self.training:
             weights = dict(self.model.named_parameters())
             return cast(Tensor, _Recomputed.apply(self.model, tuple(weights), noisy, *weights.values()))  # type: ignore[no-untyped-call]
-        return self.model(noisy)
+        return cast(Tensor, self.model(noisy))
 
     def extra_repr(self) -> str:
         return (

@@ -93,8 +93,8 @@ def evaluate(
 
     Images are fitted to `model.spec` where needed. Each is decoded once, and the model is opened once per batch. `scores`
     are names in `locality.scores.SCORES` to measure besides precision, recall, F1 and lift. `points` are those on the
-    paths of IG and BIG; "auto" takes as many as completeness needs. `to` is a class: boundary points must be predicted as it.
-    Images that are have distance 0, and their BIG is zero.
+    paths of IG and BIG; "auto" takes as many as completeness needs. `to` is the class that boundary points must
+    have: images that have it are at distance 0, and their BIG is zero.
 
     >>> from locality.data.dataset import load_dataset
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 64 * 64, 10))

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from locality import load_model
 from locality.cli import app
 
 
@@ -97,6 +98,10 @@ def test_a_folder_that_is_not_there_yet_is_made(tmp_path: Path) -> None:
         (["--model", "shapes_cnn", "--search", "quick"], "`search` must be one of"),
         (["--model", "shapes_cnn", "--data", "nothing"], "`data` must be one of shapes"),
         (["--model", "shapes_cnn", "--points", "many"], "`--points` must be a whole number of at least 2, or auto"),
+        (
+            ["--model", "shapes_cnn", "--to", "stra"],
+            "`--to` must be a class of the model or its number, got 'stra': did you",
+        ),
         (["--model", "shapes_cnn", "--limit", "0"], "`limit` must be at least 1, got 0"),
     ],
 )
@@ -105,3 +110,13 @@ def test_bad_input_is_one_sentence(arguments: list[str], message: str) -> None:
     assert isinstance(result.exception, ValueError)
     assert message in str(result.exception)
     assert "\n" not in str(result.exception)
+
+
+def test_the_class_of_boundary_points_is_chosen_by_name_or_number(tmp_path: Path) -> None:
+    few = ["eval", "--model", "shapes_cnn", "--limit", "3", "--methods", "BSM", "--out", str(tmp_path), "--to"]
+    run(*few, "star")
+    rows = pd.read_parquet(tmp_path / "rows.parquet")
+    star = load_model("shapes_cnn").spec.classes.index("star")
+    assert (rows["crossed_to"] == star).all()
+    run(*few, str(star))
+    assert pd.read_parquet(tmp_path / "rows.parquet").equals(rows)

@@ -54,6 +54,9 @@ def test_a_picture_and_the_same_in_words(photograph: Path, tmp_path: Path, monke
     assert text.splitlines()[-1] == "a_star_small_model.png"
     with Image.open(tmp_path / "a_star_small_model.png") as picture:
         assert picture.width > picture.height
+    assert "The nearest image predicted as star is at an ℓ2 distance of " in run(
+        photograph, "--model", "small", "--methods", "SM", "--to", "star"
+    )
     run(photograph, "--model", "small", "--methods", "SM", "--out", tmp_path / "new" / "x.svg")
     assert (tmp_path / "new" / "x.svg").is_file()
 
