@@ -1,11 +1,8 @@
 """The methods in Captum's calling convention: `BIG(model).attribute(images, target=classes)`.
 
 Each class stores its settings; `attribute` unpacks Captum's arguments and calls the pure function. All are subclasses of
-`GradientAttribution`, so that Captum's NoiseTunnel and Quantus accept them. Where inputs leave [0, 1] (NoiseTunnel adds
-noise), construct the class with `bounds=None`.
-
-Arguments have Captum's order. The second is `target`, except for IG, where it is `baselines` as in IntegratedGradients. BIG
-refuses a second argument without a name: its baseline is the boundary.
+`GradientAttribution`, so that Captum's NoiseTunnel and Quantus accept them; NoiseTunnel's noise needs `bounds=None`.
+Arguments have Captum's order: the second is `target`, for IG `baselines`. BIG, whose baseline is the boundary, wants names.
 """
 
 from __future__ import annotations
@@ -109,11 +106,10 @@ class IG(PathAttribution):
         `internal_batch_size` of them go through the model at once (None: chosen for speed). `return_convergence_delta=True`
         returns (maps, delta), where delta is the sum of a map − (f_y(x) − f_y(baseline)).
         """
-        images = one_tensor(inputs, additional_forward_args)
         baseline = baselines[0] if isinstance(baselines, tuple) else baselines
         path = integrated_gradients(
             self.forward_func,
-            images,
+            one_tensor(inputs, additional_forward_args),
             target,
             "black" if baseline is None else baseline,
             n_steps,
@@ -213,8 +209,7 @@ class BIG(PathAttribution):
         """Maps of the inputs' shape and dtype; `target` is one class or one per image (None: the predicted one).
 
         `boundary` is the result of `find_boundary` for these images, or a tensor of points; None searches for them.
-        `n_steps`, `method`, `internal_batch_size` and `return_convergence_delta` are those of IG. All but the inputs are
-        passed by name.
+        `n_steps`, `method`, `internal_batch_size` and `return_convergence_delta` are those of IG.
         """
         refuse_positional("BIG", unnamed)
         images = one_tensor(inputs, additional_forward_args)
