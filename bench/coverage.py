@@ -107,7 +107,7 @@ def mid_p(successes: int, size: int) -> tuple[float, float]:
     return low, 1.0 if successes == size else optimize.brentq(tail, tiny, 1 - tiny, args=(0,))
 
 
-# What else a share could have. Ours is the modified Wilson interval.
+# What else a share could have. Ours is Wilson's interval with continuity correction.
 OTHERS = {
     "Wilson": exact("wilson"),
     "Jeffreys": jeffreys,

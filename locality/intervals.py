@@ -24,7 +24,6 @@ RESAMPLES = 10_000
 CONFIDENCE = 0.95
 BLOCK = 2**21  # values drawn at once by the bootstrap: 32 MB, whatever the number of images
 FEW = 30  # up to so many values, percentile intervals are too narrow
-RARE, FEW_TRIALS = 3, 50  # successes or failures, one fewer up to so many trials, for which Wilson's interval is too short
 LEAST_ERROR = 0.2  # of a resample's standard error, relative to the sample's: a resample can be one value repeated
 
 
@@ -126,62 +125,43 @@ def within(low: float, high: float, support: Support) -> tuple[float, float]:
 
 
 def wilson_interval(successes: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """The Wilson score interval of a share: (p + z²/2n ± z√(p(1 − p)/n + z²/4n²)) / (1 + z²/n); `nan` without trials.
+    """The Wilson score interval of a share, with continuity correction; `nan` without trials.
 
-    With 1 to 3 successes (2 up to 50 trials) the lower end is that of the rate of rare events, λ/n with
-    P(Poisson(λ) < successes) = confidence, if that is lower; likewise for failures. This is the modified Wilson interval of
-    Brown, Cai and DasGupta (2001). Without it, as few as 83 % of the intervals of shares near 0 or 1 contain the share.
+    Its lower end is the share π below the observed one, p, for which (p − 1/2n − π)² = z² π(1 − π)/n; its upper end
+    likewise with p + 1/2n (Newcombe 1998, method 4). Without the correction as few as 83 % of the intervals of shares near 0
+    or 1 contain the share; with it 95 % or more, and 96 % (200 trials) to 99 % (5 trials) on average.
 
     >>> low, high = wilson_interval(0, 10)
     >>> round(low, 3), round(high, 3)
-    (0.0, 0.278)
-    >>> round(wilson_interval(1, 10)[0], 5)  # −ln(0.95)/10
-    0.00513
+    (0.0, 0.345)
     """
     if not 0 <= successes <= trials:
         raise ArgumentError("successes", f"from 0 to the number of trials, {trials}", successes)
     if trials == 0:
         return math.nan, math.nan
     z = NormalDist().inv_cdf((1 + confidence) / 2)
-    share = successes / trials
-    centre = share + z * z / (2 * trials)
-    half = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
-    scale = 1 + z * z / trials
-    # At the ends the two terms are equal up to rounding.
-    low = 0.0 if successes == 0 else (centre - half) / scale
-    high = 1.0 if successes == trials else (centre + half) / scale
-    rare = RARE if trials > FEW_TRIALS else RARE - 1
-    if 1 <= successes <= rare:
-        low = min(low, rare_events(successes, confidence) / trials)
-    if 1 <= trials - successes <= rare:
-        high = max(high, 1 - rare_events(trials - successes, confidence) / trials)
+    low = 0.0 if successes == 0 else _score_end(successes - 0.5, trials, -z)
+    high = 1.0 if successes == trials else _score_end(successes + 0.5, trials, z)
     return low, high
 
 
-@functools.cache
-def rare_events(count: int, confidence: float) -> float:
-    """The λ for which P(Poisson(λ) < count) is the confidence.
-
-    >>> round(rare_events(1, 0.95), 4), round(rare_events(2, 0.95), 4)  # half the 5 % quantile of χ² with 2 and 4 degrees
-    (0.0513, 0.3554)
-    """
-    low, high = 0.0, float(count)
-    for _ in range(100):
-        middle = (low + high) / 2
-        fewer = math.exp(-middle) * sum(middle**k / math.factorial(k) for k in range(count))
-        low, high = (middle, high) if fewer > confidence else (low, middle)
-    return low
+def _score_end(successes: float, trials: int, z: float) -> float:
+    """One end of the score interval of a share p, the lower if z < 0: (p + z²/2n + z√(p(1 − p)/n + z²/4n²)) / (1 + z²/n)."""
+    share = successes / trials
+    centre = share + z * z / (2 * trials)
+    half = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
+    return (centre + half) / (1 + z * z / trials)
 
 
 def difference_interval(first: Centred, second: Centred) -> tuple[float, float]:
     """The interval of second − first, two numbers of different images, from the mean, low and high end of each.
 
     Each end is d ± √(a² + b²), where a and b are the distances from the means to the ends that it depends on (Zou and
-    Donner 2008). Of two Wilson intervals it is Newcombe's interval (1998, method 10).
+    Donner 2008). Of two Wilson intervals it is Newcombe's interval (1998, method 11).
 
     >>> low, high = difference_interval((0.6, *wilson_interval(48, 80)), (0.8, *wilson_interval(56, 70)))
     >>> round(low, 4), round(high, 4)  # Newcombe's first example
-    (0.0524, 0.3339)
+    (0.0428, 0.3422)
     """
     difference = second[0] - first[0]
     below = math.hypot(second[0] - second[1], first[2] - first[0])

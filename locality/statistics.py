@@ -117,7 +117,7 @@ def share(values: Values) -> Summary:
 
     >>> right = share([1.0] * 20 + [float("nan")])
     >>> right.mean, round(right.low, 3), right.high, right.used, right.undefined
-    (1.0, 0.839, 1.0, 20, 1)
+    (1.0, 0.8, 1.0, 20, 1)
     """
     numbers = _numbers(values, "values")
     defined = numbers[~np.isnan(numbers)]

@@ -253,34 +253,22 @@ def test_neither_torch_nor_pandas_is_needed() -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(("successes", "trials"), [(0, 5), (5, 5), (3, 7), (431, 500), (0, 4), (996, 1000), (3, 50)])
-def test_the_interval_is_wilson_s(successes: int, trials: int) -> None:
+@pytest.mark.parametrize(("successes", "trials"), [(0, 5), (5, 5), (3, 7), (431, 500), (1, 4), (999, 1000)])
+def test_the_interval_is_wilson_s_with_continuity_correction(successes: int, trials: int) -> None:
     for confidence in (0.95, 0.8):
-        expected = stats.binomtest(successes, trials).proportion_ci(confidence, method="wilson")
+        expected = stats.binomtest(successes, trials).proportion_ci(confidence, method="wilsoncc")
         assert wilson_interval(successes, trials, confidence) == pytest.approx((expected.low, expected.high), abs=1e-9)
 
 
-@pytest.mark.parametrize(("successes", "trials"), [(1, 7), (2, 50), (3, 51), (1, 1000), (3, 1000)])
-def test_the_ends_of_rare_events_are_those_of_a_poisson_rate(successes: int, trials: int) -> None:
-    for confidence in (0.95, 0.8):
-        rate = stats.chi2.ppf(1 - confidence, 2 * successes) / 2 / trials
-        low, high = wilson_interval(successes, trials, confidence)
-        plain = stats.binomtest(successes, trials).proportion_ci(confidence, method="wilson")
-        assert low == pytest.approx(min(rate, plain.low), abs=1e-9)
-        assert high == pytest.approx(plain.high, abs=1e-9)
-        mirrored = wilson_interval(trials - successes, trials, confidence)
-        assert mirrored == pytest.approx((1 - high, 1 - low), abs=1e-9)
-
-
 @pytest.mark.parametrize("trials", [5, 10, 30, 200])
-def test_no_share_is_covered_by_less_than_91_per_cent(trials: int) -> None:
+def test_no_share_is_covered_by_less_than_94_per_cent(trials: int) -> None:
     shares = np.arange(1, 1000) / 1000
     covered = np.zeros(len(shares))
     for successes in range(trials + 1):
         low, high = wilson_interval(successes, trials)
         covered += stats.binom.pmf(successes, trials, shares) * ((low <= shares) & (shares <= high))
-    assert covered.min() > 0.91  # 0.83 to 0.92 with the plain Wilson interval
-    assert 0.95 < covered.mean() < 0.97
+    assert covered.min() > 0.94  # 0.83 to 0.92 without the correction
+    assert 0.96 < covered.mean() < 0.99
 
 
 def test_no_trials_and_too_many_successes() -> None:

@@ -80,7 +80,7 @@ def share_estimate(values: NDArray[np.float64]) -> Estimate:
 
     >>> estimate = share_estimate(np.ones(30))
     >>> estimate.mean, round(estimate.low, 3), estimate.high
-    (1.0, 0.886, 1.0)
+    (1.0, 0.859, 1.0)
     """
     defined = values[~np.isnan(values)]
     return _estimate(defined, wilson_interval(int(defined.sum()), len(defined)), len(values) - len(defined))

@@ -27,7 +27,7 @@ def test_everything_of_the_results_is_aggregated() -> None:
     assert means.scores["tiny_vgg", "IG", "lift"].mean == pytest.approx(own["lift"].mean())
     accuracy = means.accuracy["tiny_vgg"]
     assert accuracy.mean == pytest.approx(own["correct"].astype(float).mean())
-    expected = binomtest(int(own["correct"].sum()), len(own)).proportion_ci(method="wilson")
+    expected = binomtest(int(own["correct"].sum()), len(own)).proportion_ci(method="wilsoncc")
     assert (accuracy.low, accuracy.high) == pytest.approx((expected.low, expected.high))
     near = own["distance"][own["found"]]
     assert means.distance["tiny_vgg"].mean == pytest.approx(near.mean())
