@@ -185,7 +185,7 @@ def read_recipe(source: str | Path) -> Recipe:
     'standard'
     """
     file = Path(source)
-    if not file.exists() and (RECIPES / f"{source}.toml").exists():
+    if not file.is_file() and (RECIPES / f"{source}.toml").exists():
         file = RECIPES / f"{source}.toml"
     if not file.is_file():
         names = sorted(shipped.stem for shipped in RECIPES.glob("*.toml"))

@@ -59,6 +59,12 @@ def test_every_shipped_recipe_is_good(path: Path) -> None:
     assert recipe_from(json.loads(json.dumps(recipe.as_table())), "card") == recipe
 
 
+def test_a_folder_of_the_same_name_hides_no_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "shapes_cnn").mkdir()  # a run of it, for example
+    monkeypatch.chdir(tmp_path)
+    assert read_recipe("shapes_cnn").name == "shapes_cnn"
+
+
 def test_fractions_and_defaults(tmp_path: Path) -> None:
     recipe = read_recipe(recipe_file(tmp_path, GOOD + AT))
     assert recipe.loss == Adversarial(InnerAttack(4 / 255))
