@@ -12,6 +12,7 @@ from .attribution import attribute_all as attribute_all
 from .boundary import SEARCHES as SEARCHES
 from .boundary import find_boundary as find_boundary
 from .certified import CERTIFICATES as CERTIFICATES
+from .certified.bracket import certify_boundary as certify_boundary
 from .certified.lipschitz import certify as certify
 from .certified.lipschitz_bound import lipschitz_bound as lipschitz_bound
 from .certified.verified_accuracy import verified_accuracy as verified_accuracy

@@ -185,6 +185,7 @@ class Boundary:
     optimality: Tensor  # N, cosine between the displacement and the boundary's normal; 1 at a nearest point
     gradients: int = 0  # evaluated by the search, over all images; 0 where the points come from elsewhere
     forwards: int = 0  # forward passes without a gradient, likewise
+    radius: Tensor | None = None  # N, certified: no boundary is nearer; None unless `certify_boundary` has added it
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,5 +1,6 @@
 """Suites that several tests share; their models are in suite_models.py."""
 
+from locality.runner.measurements.certified import CertifiedSettings
 from locality.runner.measurements.curvature import CurvatureSettings
 from locality.runner.measurements.faithfulness import FaithfulnessSettings
 from locality.runner.measurements.gallery import GallerySettings
@@ -20,6 +21,7 @@ EVERYTHING = Suite(
         "gallery": (GallerySettings(2),),
         "similarity": (SimilaritySettings(),),
         "robust": (RobustSettings("linf", 8 / 255, "pgd20", limit=3, batch_size=2),),
+        "certified": (CertifiedSettings("smoothing", options={"samples": 5, "selection_samples": 2}, limit=2),),
         "faithfulness": (FaithfulnessSettings(("SM", "IG", "BIG"), limit=2, samples=3),),
         "layer_randomisation": (LayerRandomisationSettings(("SM", "BIG"), limit=2, layers_at_once=1, models=("steady",)),),
         "searches": (SearchesSettings(("fast",), limit=2),),

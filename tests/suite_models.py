@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from locality.data.sources.cifar10 import CLASSES as CIFAR10_CLASSES
 from locality.data.sources.shapes import CLASSES
 from locality.types import ModelSpec
+from locality.zoo.nets import NETS
 from locality.zoo.pixel_model import PixelModel
 
 
@@ -153,3 +154,12 @@ def sure() -> PixelModel:
 
 def broken() -> PixelModel:
     raise KeyError("no such layer")
+
+
+def lipschitz() -> PixelModel:
+    """A small LiResNet with random weights, whose radii are a fair share of the distances."""
+    state = torch.get_rng_state()
+    torch.manual_seed(0)
+    net = NETS["liresnet"](10, depth=2, width=8, dimension=16)
+    torch.set_rng_state(state)
+    return PixelModel(net, ModelSpec("lipschitz", (64, 64), 64, mean=(0.5,) * 3, std=(1.0,) * 3, classes=CLASSES)).eval()

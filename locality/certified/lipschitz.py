@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from locality.certified.certificate import Certificate
     from locality.certified.lipschitz_bound import LipschitzBound
     from locality.model_calls import Model
+    from locality.model_calls.checks import Bounds
 
 CHUNK = 32  # images in one pass
 # A bound takes seconds and a data set has many blocks: the last one of each model is kept, with what it depends on.
@@ -52,9 +53,15 @@ class Lipschitz:
             raise ArgumentError("slack", "a difference of logits, 0 or more", self.slack)
 
     def __call__(
-        self, model: Model, images: Tensor, progress: Progress = no_progress, *, bound: LipschitzBound | None = None
+        self,
+        model: Model,
+        images: Tensor,
+        progress: Progress = no_progress,
+        *,
+        bound: LipschitzBound | None = None,
+        bounds: Bounds = (0.0, 1.0),
     ) -> Certificate:
-        return certify_by_bound(model, images, self.slack, progress, bound)
+        return certify_by_bound(model, images, self.slack, progress, bound, bounds)
 
 
 def certify(model: Model, images: Tensor, by: Certifier | None = None, progress: Progress = no_progress) -> Certificate:
@@ -72,7 +79,7 @@ def certify(model: Model, images: Tensor, by: Certifier | None = None, progress:
 
 
 def certify_by_bound(
-    model: Model, images: Tensor, slack: float, progress: Progress, bound: LipschitzBound | None
+    model: Model, images: Tensor, slack: float, progress: Progress, bound: LipschitzBound | None, bounds: Bounds
 ) -> Certificate:
     """What `Lipschitz` states; `rival` in the details is the class that limits the radius, `margin` the lead over it."""
     # Imported here: `locality certify --help` reads the settings above without waiting for torch.
@@ -82,7 +89,7 @@ def certify_by_bound(
     from locality.certified.lipschitz_bound import float64_copy
     from locality.model_calls.checks import working_copy
 
-    pixels = working_copy(images).to("cpu", torch.float64)
+    pixels = working_copy(images, bounds).to("cpu", torch.float64)
     exact = float64_copy(model)  # type: ignore[arg-type]
     bound = bound or known_bound(model, tuple(pixels.shape[1:]))  # type: ignore[arg-type]
     if bound.shape != tuple(pixels.shape[1:]):

@@ -96,6 +96,9 @@ def _print(summary: ModelSummary) -> None:
     if summary.searched:
         distance = with_interval(summary.distance)
         say(f"boundary found for {summary.found:,} of {summary.searched:,} images; ℓ2 distance {distance}")
+    if summary.bracketed:
+        ratio = f"{summary.tightness:.1%} of the distance (median)"
+        say(f"certified: no boundary is nearer than the radius, which is {ratio}; {summary.bracketed:,} points")
     _print_gaps(summary.gaps)
     say("model-free: maps that depend on neither the model nor the image, for comparison")
     say("lift: 0 is the score of the same attribution values shuffled over the image, 1 is perfect")

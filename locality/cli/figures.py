@@ -17,7 +17,7 @@ from locality.errors import ArgumentError
 FOLDERS_HELP = "Folder that `locality bench` wrote, or folders that `locality train` wrote."
 Folders = Annotated[list[Path], typer.Argument(metavar="RESULTS", help=FOLDERS_HELP)]
 WHICH_HELP = (
-    "Figures, separated by commas: 2.3, 2.4, 3.2, 3.3, 3.4, 3.5, B.1, B.2, distance, wci, trh, gap. "
+    "Figures, separated by commas: 2.3, 2.4, 3.2, 3.3, 3.4, 3.5, B.1, B.2, distance, vra, wci, trh, gap. "
     "Default: all that the results allow."
 )
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 RESULTS_HELP = "Folder that `locality bench` wrote."
 WHICH_HELP = (
-    "Tables, separated by commas: overview, locality, pairs, robust, similarity, searches, faithfulness, curvature, faults, "
-    "or the table of a measurement of your own. Default: all that were measured."
+    "Tables, separated by commas: overview, locality, pairs, robust, certified, similarity, searches, faithfulness, "
+    "curvature, faults, or the table of a measurement of your own. Default: all that were measured."
 )
 Results = Annotated[Path, typer.Argument(metavar="RESULTS", help=RESULTS_HELP)]
 OneData = Annotated[str | None, typer.Option("--data", help="Only the results on this data set, if there are several.")]
@@ -59,7 +59,7 @@ def table(
     ] = None,
     data: OneData = None,
 ) -> None:
-    """Print the tables of a benchmark: accuracy, locality, robustness, similarity, searches, faithfulness, curvature."""
+    """Print the tables of a benchmark: accuracy, locality, robustness, certificates, similarity, searches, curvature."""
     from locality.report.tables.build import tables
     from locality.report.tables.formats import FORMATS
 

@@ -22,7 +22,7 @@ from locality.files import write_atomically, write_csv
 from locality.progress import Progress, no_progress
 from locality.progress import progress as progress_bar
 from locality.results.schema import SCORES
-from locality.runner.explain_batch import METHODS, Settings, explain, gaps_of, rows_of
+from locality.runner.explain_batch import METHODS, Settings, brackets_of, explain, gaps_of, rows_of
 from locality.runner.provenance import provenance
 from locality.runner.summary import ModelSummary, model_free_rows, model_summary
 from locality.scores import check_scores
@@ -45,7 +45,9 @@ class Evaluation:
     - Scores are `nan` where they are undefined, as for abstentions, which are never attributed.
 
     `model_free` has the same scores of maps that know neither the model nor the image, for comparison. `gaps` has the
-    completeness gap of IG and BIG, |Σ map − (f(x) − f(b))| / |f(x) − f(b)|, one row per image × method.
+    completeness gap of IG and BIG, |Σ map − (f(x) − f(b))| / |f(x) − f(b)|, one row per image × method. `brackets` has the
+    certified radius and the distance of each boundary point, between which the nearest boundary lies; it has rows for
+    networks made for small Lipschitz constants, such as `liresnet`.
     """
 
     model: str
@@ -53,12 +55,13 @@ class Evaluation:
     rows: pd.DataFrame
     model_free: pd.DataFrame
     gaps: pd.DataFrame
+    brackets: pd.DataFrame
     provenance: dict[str, Any]
 
     @functools.cached_property
     def summary(self) -> ModelSummary:
         """Means with 95 % intervals."""
-        return model_summary(self.rows, self.model_free, gaps=self.gaps)
+        return model_summary(self.rows, self.model_free, gaps=self.gaps, brackets=self.brackets)
 
     def to_json(self) -> dict[str, Any]:
         """The summary and the provenance as plain values; undefined is None."""
@@ -134,7 +137,7 @@ def evaluate_with(
     data = fitted(model, data)
     on_device = model if device is None else copy.deepcopy(model).to(device)
     own_name = name_of(model)
-    rows, model_free, gaps = [], [], []
+    rows, model_free, gaps, brackets = [], [], [], []
     hashed = set(data.fingerprint_indices())
     pixels: dict[int, Tensor] = {}
     with _reporting(progress, own_name) as report:
@@ -144,6 +147,7 @@ def evaluate_with(
             explanations = explain(on_device, batch, settings, points=points, to=to)
             rows.append(rows_of(explanations, settings, own_name, more_scores))
             gaps.append(gaps_of(explanations))
+            brackets.append(brackets_of(explanations))
             model_free.append(model_free_rows(batch, settings, more_scores))
             pixels |= {done + row: batch.images[row] for row in range(len(batch)) if done + row in hashed}
             done += len(batch)
@@ -155,6 +159,7 @@ def evaluate_with(
         pd.concat(rows, ignore_index=True),
         pd.concat(model_free, ignore_index=True),
         pd.concat(gaps, ignore_index=True),
+        pd.concat(brackets, ignore_index=True),
         provenance(model, data, asdict(settings) | chosen, data.fingerprint(pixels)),
     )
 

@@ -14,6 +14,7 @@ from locality.attribution.all_at_once import OWN, attribute_all, check_method, o
 from locality.attribution.integrated_gradients import Points, relative_gap
 from locality.boundary import SEARCHES, find_boundary
 from locality.boundary.search import resolve_search
+from locality.certified.bracket import certify_boundary, has_small_bound
 from locality.data.dataset import UnknownClassesWarning
 from locality.errors import ArgumentError, unknown_choice
 from locality.model_calls import Calls, model_device, open_model
@@ -104,6 +105,8 @@ def explain(
         boundary = None
         if settings.search is not None:
             boundary = find_boundary(opened, pixels, search=settings.search, seed=settings.seed, to=to)
+            if has_small_bound(model):
+                boundary = certify_boundary(model, pixels, boundary)
         found = attribute_all(opened, pixels, own, classes, boundary, points=points, seed=settings.seed) if own else {}
     # Other methods than our own may hook into the model, so they open it themselves.
     for name, attribute in other_methods(settings.methods, model, settings.seed, UNIT).items():
@@ -123,6 +126,15 @@ def gaps_of(explanations: Explanations) -> pd.DataFrame:
         gaps = relative_gap(path_maps).masked_fill(explanations.targets < 0, torch.nan).tolist()
         tables.append(pd.DataFrame({"image_id": explanations.attributed.ids, "method": name, "gap": gaps}))
     return pd.concat(tables[1:] or tables, ignore_index=True)
+
+
+def brackets_of(explanations: Explanations) -> pd.DataFrame:
+    """Certified radius and distance of each boundary point that was found; no rows for a network without a small bound."""
+    boundary = explanations.boundary
+    if boundary is None or boundary.radius is None:
+        return pd.DataFrame({"image_id": [], "radius": [], "distance": []})
+    table = {"image_id": explanations.attributed.ids, "radius": boundary.radius.tolist()}
+    return pd.DataFrame({**table, "distance": boundary.distance.tolist()})[boundary.found.cpu().numpy()]
 
 
 def rows_of(

@@ -34,6 +34,8 @@ class ModelSummary:
     found: int
     searched: int
     gaps: dict[str, float]  # median completeness gap of each method that integrates; `nan` where undefined
+    tightness: float = math.nan  # median certified radius / distance of the boundary points
+    bracketed: int = 0  # boundary points with a certified radius
 
     @property
     def abstained_share(self) -> float:
@@ -47,19 +49,29 @@ class ModelSummary:
             "abstained": {"count": self.abstained, "share": _number(self.abstained_share)},
             "methods": _scores_json(self.methods),
             "model_free": _scores_json(self.model_free),
-            "boundary": {"found": self.found, "searched": self.searched, "distance": summary_json(self.distance)},
+            "boundary": {
+                "found": self.found,
+                "searched": self.searched,
+                "distance": summary_json(self.distance),
+                "radius_over_distance": {"median": _number(self.tightness), "used": self.bracketed},
+            },
             "completeness": {name: {"median_gap": _number(gap)} for name, gap in self.gaps.items()},
         }
 
 
 def model_summary(
-    rows: pd.DataFrame, model_free: pd.DataFrame | None = None, seed: int = 0, gaps: pd.DataFrame | None = None
+    rows: pd.DataFrame,
+    model_free: pd.DataFrame | None = None,
+    seed: int = 0,
+    gaps: pd.DataFrame | None = None,
+    brackets: pd.DataFrame | None = None,
 ) -> ModelSummary:
     """The summary of one model's rows."""
     images = rows.drop_duplicates("image_id")
     accuracy = images["correct"].astype("Float64").to_numpy(dtype=np.float64, na_value=math.nan)
     found = images["found"].to_numpy(dtype=bool)
     distance = np.where(found, images["distance"].to_numpy(dtype=np.float64), math.nan)
+    apart = pd.DataFrame({"distance": []}) if brackets is None else brackets[brackets["distance"] > 0]
     return ModelSummary(
         images=len(images),
         accuracy=share(accuracy),
@@ -72,6 +84,8 @@ def model_summary(
         gaps={}
         if gaps is None
         else {str(name): float(part.median()) for name, part in gaps.groupby("method", sort=False)["gap"]},
+        tightness=float((apart["radius"] / apart["distance"]).median()) if len(apart) else math.nan,
+        bracketed=len(apart),
     )
 
 

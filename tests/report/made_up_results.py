@@ -79,6 +79,8 @@ def made_up_results(
     random = np.random.default_rng(0)
     rows, robust, similarity, faithfulness, randomised, searches = [], [], [], [], [], []
     curvature = Curvature()
+    certified: list[tuple[object, ...]] = []
+    margins = np.random.default_rng(2)  # its own, so that other tables are as they were
     ids = [f"image-{index}" for index in range(images)]
     shares = random.uniform(0.1, 0.7, images)
     for model in models:
@@ -102,6 +104,10 @@ def made_up_results(
                 raw = float(random.lognormal(0, 1))
                 faithfulness.append((model.name, ids[index], method, "gauss 0.1", raw, 0.3 * raw, 0.1, 0.01, 0.02))
         for index in range(images):
+            share = 0.4 if model.kind == "certified" else 1e-5  # of the distance
+            radius = float(distance[index] * share * margins.uniform(0.5, 1.0))
+            stated = (0, False, bool(correct[index]), radius, "l2", 0.0, 1 / share, "36/255 72/255")
+            certified.append((model.name, ids[index], "lipschitz", "{}", *stated))
             held = correct[index] and random.random() < model.robust / max(model.accuracy, 1e-9)
             robust.append((model.name, ids[index], "autoattack", "linf", 4 / 255, bool(correct[index]), bool(held)))
             for pair, scale in (("SM-BSM", 8.0), ("IG-BIG", 12.0), ("IG-BIG integral", 9.0)):
@@ -123,6 +129,7 @@ def made_up_results(
         "models": described,
         "faults": [(models[0].name, "block 3", "image-7", "out of memory")],
         "robust": robust,
+        "certified": certified,
         "similarity": similarity,
         "faithfulness": faithfulness,
         "layer_randomisation": randomised,

@@ -9,6 +9,7 @@ from pathlib import Path
 from locality.errors import unknown_choice
 from locality.report.aggregates import NotMeasuredError
 from locality.report.figures.accuracy import ACCURACY, PRECISION, RECALL
+from locality.report.figures.certified import VERIFIED
 from locality.report.figures.curvature import GAP, TRH, WCI
 from locality.report.figures.distance import DISTANCE
 from locality.report.figures.drawing import Drawing
@@ -31,6 +32,7 @@ FIGURES: dict[str, Drawing] = {
     "B.1": PRECISION,
     "B.2": RECALL,
     "distance": DISTANCE,
+    "vra": VERIFIED,
     "wci": WCI,
     "trh": TRH,
     "gap": GAP,

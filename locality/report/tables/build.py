@@ -7,6 +7,7 @@ from functools import partial
 
 from locality.errors import unknown_choice
 from locality.report.aggregates import NotMeasuredError
+from locality.report.tables.certified import certified_table
 from locality.report.tables.curvature import curvature_table
 from locality.report.tables.faithfulness import faithfulness_table
 from locality.report.tables.faults import faults_table
@@ -27,6 +28,7 @@ TABLES: dict[str, TableFunction] = {
     "locality": locality_table,
     "pairs": pairs_table,
     "robust": robust_table,
+    "certified": certified_table,
     "similarity": similarity_table,
     "searches": searches_table,
     "faithfulness": faithfulness_table,

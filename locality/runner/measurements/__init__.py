@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from locality.runner.measurement import Measurement
+from locality.runner.measurements.certified import CERTIFIED
 from locality.runner.measurements.curvature import CURVATURE
 from locality.runner.measurements.faithfulness import FAITHFULNESS
 from locality.runner.measurements.gallery import GALLERY
@@ -17,6 +18,7 @@ MEASUREMENTS: dict[str, Measurement] = {
     "locality": LOCALITY,
     "similarity": SIMILARITY,
     "robust": ROBUST,
+    "certified": CERTIFIED,
     "faithfulness": FAITHFULNESS,
     "layer_randomisation": LAYER_RANDOMISATION,
     "searches": SEARCHES,
