@@ -147,13 +147,14 @@ class Batch:
 class ModelSpec:
     """What a model expects of its images and what its logits mean.
 
-    An image is resized until its short side is `resize`, then cropped to `input_size` around the centre. The mean and the
-    standard deviation are applied inside the model, never by the data. `classes` are WordNet ids in the order of the logits.
+    An image is resized until its short side is `resize`, then cropped to `input_size` around the centre; without `resize` it
+    is stretched to `input_size`. The mean and the standard deviation are applied inside the model, never by the data.
+    `classes` are WordNet ids, or other names, in the order of the logits.
     """
 
     name: str
     input_size: tuple[int, int] = (224, 224)  # height, width
-    resize: int = 256
+    resize: int | None = 256
     interpolation: Interpolation = "bilinear"
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
@@ -163,7 +164,7 @@ class ModelSpec:
     def __post_init__(self) -> None:
         if not isinstance(self.input_size, tuple) or len(self.input_size) != 2:
             raise ArgumentError("input_size", "(height, width)", self.input_size)
-        if min(self.input_size) < 1 or self.resize < max(self.input_size):
+        if min(self.input_size) < 1 or (self.resize is not None and self.resize < max(self.input_size)):
             expected = f"at least the longer side of `input_size`, {self.input_size}"
             raise ArgumentError("resize", expected, self.resize, "the crop would leave the image")
         if self.interpolation not in get_args(Interpolation):

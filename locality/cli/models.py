@@ -41,7 +41,8 @@ def table(context: typer.Context) -> None:
         for card in model_cards().values()
     ]
     print_table(header, rows, leave_out=["parameters", "attack", "robust %"])
-    say("Other models: timm:NAME, the path of a checkpoint with --arch, package.module:function.")
+    say("Other models: timm:NAME, hf:ORG/NAME, robustbench:NAME, the path of a checkpoint with --arch or of a folder of")
+    say("Hugging Face, package.module:function.")
     say("`locality models show NAME` prints all that is known about a model.")
 
 
@@ -56,7 +57,9 @@ def show(name: ModelName) -> None:
 
 @app.command()
 def fetch(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A model of `locality models`, or timm:NAME.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A model of `locality models`, timm:NAME, hf:ORG/NAME or robustbench:NAME.")
+    ],
     trust_first_download: Annotated[
         bool,
         typer.Option(
@@ -107,7 +110,8 @@ def _lines(card: ModelCard) -> list[tuple[str, str]]:
     from locality.zoo.weight_files import where
 
     spec = card.spec
-    height, width = spec.input_size
+    size = "×".join(map(str, spec.input_size))
+    view = f"resize to {spec.resize}, crop of {size}" if spec.resize else f"stretched to {size}"
     lines = [
         ("name", card.name),
         ("architecture", f"{card.architecture}, {card.parameters:,} parameters"),
@@ -117,7 +121,7 @@ def _lines(card: ModelCard) -> list[tuple[str, str]]:
         ("training", card.trained),
         ("clean", "not published" if card.clean is None else f"{_per_cent(card.clean)} %"),
         ("robust", "not published" if card.robust is None else f"{_per_cent(card.robust.share)} % under {card.robust}"),
-        ("images", f"{spec.interpolation} resize to {spec.resize}, crop of {height}×{width}"),
+        ("images", f"{spec.interpolation} {view}"),
         ("mean, std", f"{spec.mean}, {spec.std}"),
         ("licence", card.licence),
         ("paper", card.paper),

@@ -23,7 +23,12 @@ def resize(sample: Sample, short_side: int, interpolation: Interpolation = "bili
     """The sample with its short side scaled to `short_side` pixels; the long side is rounded down."""
     height, width = sample.image.shape[-2:]
     new_width, new_height = resized_size(np.array(width), np.array(height), short_side)
-    size = (int(new_height), int(new_width))
+    return stretch(sample, (int(new_height), int(new_width)), interpolation)
+
+
+def stretch(sample: Sample, size: tuple[int, int], interpolation: Interpolation = "bilinear") -> Sample:
+    """The sample scaled to `size` = (height, width), whatever its own proportions."""
+    height, width = sample.image.shape[-2:]
     if size == (height, width):
         return sample
     view = View(size[1] / width, size[0] / height, 0, 0, size[1], size[0])
@@ -50,15 +55,19 @@ def flip(sample: Sample) -> Sample:
 
 
 def fit(sample: Sample, spec: ModelSpec) -> Sample:
-    """The sample as the model of `spec` sees it: resized, then cropped around the centre."""
+    """The sample as the model of `spec` sees it: resized, then cropped around the centre; or stretched."""
+    if spec.resize is None:
+        return stretch(sample, spec.input_size, spec.interpolation)
     return center_crop(resize(sample, spec.resize, spec.interpolation), spec.input_size)
 
 
 def fit_view(spec: ModelSpec, widths: NDArray[np.int64], heights: NDArray[np.int64]) -> View:
     """The view that `fit` gives of images of the given sizes, computed without the pixels."""
+    height, width = spec.input_size
+    if spec.resize is None:
+        return View(width / widths, height / heights, 0.0, 0.0, width, height)
     new_widths, new_heights = resized_size(widths, heights, spec.resize)
     left, top = crop_offset(new_widths, new_heights, spec.input_size)
-    height, width = spec.input_size
     return View(new_widths / widths, new_heights / heights, left.astype(np.float64), top.astype(np.float64), width, height)
 
 

@@ -98,8 +98,11 @@ def preprocessing_text(spec: ModelSpec, origin: Origin | None = None) -> str:
     >>> preprocessing_text(ModelSpec("a", (64, 64), 64, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25)), all_from("its card"))
     'resize 64 bilinear, crop 64×64, mean 0.5, std 0.25 (its card)'
     """
-    height, width = spec.input_size
-    steps = [f"resize {spec.resize} {spec.interpolation}", f"crop {height}×{width}"]
+    size = "×".join(map(str, spec.input_size))
+    if spec.resize is None:
+        steps = [f"stretch to {size} {spec.interpolation}"]
+    else:
+        steps = [f"resize {spec.resize} {spec.interpolation}", f"crop {size}"]
     if (set(spec.mean), set(spec.std)) == ({0.0}, {1.0}):
         steps.append("no normalisation")
     else:

@@ -32,14 +32,14 @@ def samples(draw: st.DrawFn, even: bool = False) -> Sample:
 @settings(deadline=None)
 @given(samples(), st.integers(16, 70), st.integers(0, 12))
 def test_fitting_then_masking_is_masking_finely_then_fitting(sample: Sample, crop: int, margin: int) -> None:
-    spec = ModelSpec("m", (crop, crop), crop + margin)
-    fitted = fit(sample, spec)
+    short_side = crop + margin
+    fitted = fit(sample, ModelSpec("m", (crop, crop), short_side))
     # Independently: draw the box at eight times the resolution, let Pillow average and crop that picture.
     height, width = sample.image.shape[1:]
     detail = 8
     fine = box_mask([Box(*(box_array(sample.boxes)[0] * detail))], height * detail, width * detail)[0].numpy()
     short = min(width, height)
-    size = (int(spec.resize * width / short), int(spec.resize * height / short))
+    size = (int(short_side * width / short), int(short_side * height / short))
     left, top = round((size[0] - crop) / 2), round((size[1] - crop) / 2)
     scaled = Image.fromarray(fine.astype(np.uint8) * 255).resize(size, Image.Resampling.BOX)
     coverage = np.asarray(scaled.crop((left, top, left + crop, top + crop)))
@@ -47,6 +47,17 @@ def test_fitting_then_masking_is_masking_finely_then_fitting(sample: Sample, cro
     # Pixels that the box covers wholly are in, those it does not touch are out; only the ring between them is a choice.
     assert found[coverage == 255].all()
     assert not found[coverage == 0].any()
+
+
+def test_stretching_keeps_all_of_the_image_and_moves_boxes_with_it() -> None:
+    sample = sample_of(40, 20, Box(4, 4, 30, 12))
+    spec = ModelSpec("m", (16, 10), None)
+    fitted = fit(sample, spec)
+    assert fitted.image.shape == (3, 16, 10)
+    assert box_array(fitted.boxes)[0].tolist() == pytest.approx([1.0, 3.2, 7.5, 9.6])  # x · 10/40, y · 16/20
+    assert fitted.cropped == 0
+    view = fit_view(spec, np.array([40]), np.array([20]))
+    assert view.corners(box_array(sample.boxes))[0].tolist() == pytest.approx([1.0, 3.2, 7.5, 9.6])
 
 
 @settings(deadline=None)
