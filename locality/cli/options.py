@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from locality.types import ModelSpec
     from locality.zoo.pixel_model import PixelModel
 
-MODEL_HELP = "A name listed by `locality models`, timm:NAME, the path of a checkpoint, or package.module:function."
+MODEL_HELP = (
+    "A name listed by `locality models`, timm:NAME, hf:ORG/NAME, robustbench:NAME, the path of a checkpoint or of a folder "
+    "of Hugging Face, or package.module:function."
+)
 ModelName = Annotated[str, typer.Option(help=MODEL_HELP)]
 DataName = Annotated[
     str | None,

@@ -15,7 +15,7 @@ from locality.errors import ArgumentError
 from locality.toml_settings import number_from
 from locality.types import Interpolation
 
-PANEL = "How images are prepared (by default as the model's card or architecture says)"
+PANEL = "How the model is loaded (by default as its card or architecture says)"
 
 
 def _parsed(
@@ -41,6 +41,19 @@ def _parsed(
             help="File with the model's classes (WordNet ids), one per line, as its logits.", rich_help_panel=PANEL
         ),
     ] = None,
+    multi_label: Annotated[
+        str | None,
+        typer.Option(
+            help="Label of a multi-label network, its name or number: the boundary is where its logit is 0.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None,
+    trust_code: Annotated[
+        bool,
+        typer.Option(
+            "--trust-code", help="Load a TorchScript or torch.export file, which can run code.", rich_help_panel=PANEL
+        ),
+    ] = False,
 ) -> dict[str, Any]:
     """The arguments of `load_model` that the options stand for."""
     from locality.zoo.preprocessing import GivenPreprocessing
@@ -57,6 +70,7 @@ def _parsed(
         GivenPreprocessing(**given)
     except ArgumentError as error:
         raise error.renamed(f"--{error.argument.replace('_', '-')}") from None
+    given |= {"multi_label": multi_label, "trust_code": trust_code or None}
     return {name: value for name, value in given.items() if value is not None}
 
 

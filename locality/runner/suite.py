@@ -29,6 +29,8 @@ class ModelChoice:
     mean: tuple[float, float, float] | None = None
     std: tuple[float, float, float] | None = None
     classes: str | None = None  # a file with one class per line
+    multi_label: str | int | None = None  # one label of a multi-label network
+    trust_code: bool = False  # of a TorchScript or torch.export file
     family: str | None = None  # robust models are compared with the standard one of their family
     training: str | None = None  # an id of zoo.trainings.TRAININGS
     norm: Norm | None = None  # of the threat trained against
@@ -43,7 +45,7 @@ class ModelChoice:
     def loading(self) -> dict[str, Any]:
         """The arguments of `load_model`, the name excepted."""
         names = ("arch", "num_classes", "input_size", "resize", "interpolation", "mean", "std", "classes")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in (*names, "multi_label", "trust_code")}
 
 
 @dataclass(frozen=True)

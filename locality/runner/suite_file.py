@@ -273,7 +273,7 @@ def _model_problems(choice: ModelChoice, download: bool) -> list[Problem]:
             weights_path(known[source], download_it=download)
         except MissingWeightsError as error:
             return [Problem(choice.name, f"cannot be loaded: {error.need}")]
-    if source.startswith("timm:") or is_function(source):
+    if source.startswith(("timm:", "hf:", "robustbench:")) or is_function(source) or Path(source).expanduser().is_dir():
         return []
     if Path(source).suffix in CHECKPOINT_SUFFIXES or "/" in source:
         missing = not Path(source).expanduser().is_file()

@@ -18,7 +18,7 @@ from locality.toml_settings import read_json, settings_from
 from locality.types import NORMS, ModelSpec, Threat
 from locality.zoo.trainings import UNKNOWN, KindOrUnknown, kind_of, title_of
 
-CHECKPOINT_SUFFIXES = {".safetensors", ".pth", ".pt", ".ckpt", ".bin", ".tar", ".pkl"}
+CHECKPOINT_SUFFIXES = {".safetensors", ".pth", ".pt", ".pt2", ".ckpt", ".bin", ".tar", ".pkl"}
 # What a card that a person writes may leave out: `spec` alone is needed, and of that not every field.
 OPTIONAL = {"architecture": "", "parameters": 0, "data": ""}
 BUILT_HERE = ("net:", "timm:", "torchvision:")  # architectures that a card may name: none of them runs the reader's code

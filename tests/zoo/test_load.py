@@ -96,10 +96,25 @@ def test_arguments_that_do_not_belong(write: Write) -> None:
         load_model("resnet50_random", arch="timm:resnet50")
     with pytest.raises(ArgumentError, match=r"`num_classes` must be left out or 1000, .* got 10"):
         load_model("resnet50_random", num_classes=10)
-    with pytest.raises(ArgumentError, match="`num_classes` must be at least 2, got 0"):
+    with pytest.raises(ArgumentError, match="`num_classes` must be at least 1, got 0"):
         load_model("resnet50_random", num_classes=0)
     with pytest.raises(ArgumentError, match="`device` must be a device of this machine's torch, got 'abacus'"):
         load_model(write(build("net:shapes_cnn", 10).state_dict()), arch="net:shapes_cnn", device="abacus")
+
+
+def test_a_checkpoint_of_one_logit(write: Write) -> None:
+    net = build("net:shapes_cnn", 1).eval()
+    for given in (None, 1):
+        model = load_model(write(net.state_dict()), arch="net:shapes_cnn", num_classes=given)
+        with torch.no_grad():
+            logit = net((IMAGES - 0.45) / 0.25)
+            torch.testing.assert_close(model(IMAGES), torch.cat([-logit / 2, logit / 2], dim=1))
+    several = write(build("net:shapes_cnn", 4).state_dict())
+    model = load_model(several, arch="net:shapes_cnn", multi_label=2)
+    assert model.spec.classes == ("not label 2", "label 2")
+    assert model(IMAGES).shape == (2, 2)
+    with pytest.raises(ArgumentError, match="`multi_label` must be a class from 0 to 3, got 4"):
+        load_model(several, arch="net:shapes_cnn", multi_label=4)
 
 
 def test_a_checkpoint_with_its_architecture(write: Write, small_net: nn.Module) -> None:
