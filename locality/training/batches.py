@@ -138,7 +138,7 @@ def image_seed(seed: int, epoch: int, index: int) -> int:
 
 
 def augmented(image: Tensor, augmentation: Augmentation, seed: int) -> Tensor:
-    """The image mirrored, shifted and brightened at random; still in [0, 1]."""
+    """The image mirrored, shifted, brightened and cut out at random; still in [0, 1]."""
     # A different stream than that of the attacks' random starts.
     draw = np.random.Generator(np.random.Philox(key=[seed, 1]))
     mirrored, (down, right), (brightness, contrast) = draw.random(), draw.random(2), draw.random(2)
@@ -155,6 +155,13 @@ def augmented(image: Tensor, augmentation: Augmentation, seed: int) -> Tensor:
         mean = image.mean()
         image = (image - mean) * (1 + strength * (2 * contrast - 1)) + mean + strength * (brightness - 0.5)
         image = image.clamp(0, 1)
+    if augmentation.cutout:
+        side = augmentation.cutout
+        top, left = (
+            int(share * (length - side + 1)) for share, length in zip(draw.random(2), image.shape[-2:], strict=True)
+        )
+        image = image.clone()
+        image[:, top : top + side, left : left + side] = image.mean((1, 2))[:, None, None]
     return image
 
 

@@ -29,7 +29,7 @@ from locality.training.interrupts import ignore_interrupts, interrupts_noted
 from locality.training.monitor import Monitor, open_monitor
 from locality.training.network import FeatureModel, Network
 from locality.training.new_model import load_start, new_model
-from locality.training.recipe import Recipe, RecipeError, check_recipe, check_shift, recipe_from
+from locality.training.recipe import Recipe, RecipeError, check_augmentation, check_recipe, recipe_from
 from locality.training.reports import Listener, Report
 from locality.training.run_state import Log, RunState, State, check_state, read_state, write_state
 from locality.training.schedules import Moment
@@ -94,7 +94,7 @@ def _trained(
     images = TrainingImages(data, recipe.augmentation, recipe.seed)
     if len(images) < recipe.batch_size:
         raise ArgumentError("batch_size", f"at most the number of training images, {len(images)}", recipe.batch_size)
-    check_shift(recipe, *data[0].image.shape[-2:])
+    check_augmentation(recipe, *data[0].image.shape[-2:])
     fingerprint = data.fingerprint()
     state = _state_in(out / "state.pt", recipe, fingerprint)
     images.keep(no_progress)

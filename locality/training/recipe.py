@@ -95,9 +95,10 @@ class Augmentation:
     flip: bool = False  # mirror half of the images
     shift: int = 0  # by up to this many pixels in each direction
     colour: float = 0.0  # strength of the changes of brightness and contrast
+    cutout: int = 0  # side of a square, at a random place, that gets the image's mean colour
 
     def problems(self) -> list[Problem]:
-        return at_least_0("shift", self.shift) + at_least_0("colour", self.colour)
+        return [problem for name, value in vars(self).items() for problem in at_least_0(name, value)]
 
 
 @dataclass(frozen=True)
@@ -227,15 +228,19 @@ def new_net(recipe: Recipe, classes: int) -> nn.Module:
         raise error.renamed(f"net.{error.argument}") from None
 
 
-def check_shift(recipe: Recipe, height: int, width: int) -> None:
-    """Raise if images of this size cannot be shifted as far as the recipe says: what moves in is a mirrored edge."""
-    if recipe.augmentation.shift >= min(height, width):
-        raise ArgumentError(
-            "augmentation.shift",
-            f"less than the side of an image, which is {height}×{width}",
-            recipe.augmentation.shift,
-            "a few pixels are usual",
-        )
+def check_augmentation(recipe: Recipe, height: int, width: int) -> None:
+    """Raise if images of this size cannot be shifted as far as the recipe says, or have no room for its cutout.
+
+    What a shift moves in is a mirrored edge, so it must be less than the side.
+    """
+    pixels = {
+        "shift": (recipe.augmentation.shift, "a few pixels"),
+        "cutout": (recipe.augmentation.cutout, "a quarter of it"),
+    }
+    for name, (value, usual) in pixels.items():
+        if value >= min(height, width):
+            expected = f"less than the side of an image, which is {height}×{width}"
+            raise ArgumentError(f"augmentation.{name}", expected, value, f"{usual} is usual")
 
 
 def _with_options_apart(table: Mapping[str, Any], problems: list[Problem]) -> dict[str, Any]:

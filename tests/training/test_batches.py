@@ -48,6 +48,22 @@ def test_augmentation_mirrors_and_shifts_whole_pixels() -> None:
     assert len(seen) == 18  # each way, and nothing else would have matched
 
 
+def test_cutout_fills_one_square_with_the_mean_colour() -> None:
+    """The rest of the image is as it would be without, and every place is reached."""
+    image = torch.rand(3, 8, 8, generator=torch.Generator().manual_seed(0))
+    others = Augmentation(flip=True, shift=2, colour=0.3)
+    reached = torch.zeros(8, 8, dtype=torch.bool)
+    for seed in range(200):
+        without = augmented(image, others, seed)
+        cut = augmented(image, replace(others, cutout=3), seed)
+        filled = (cut != without).any(0)
+        rows, columns = filled.nonzero().unbind(1)
+        assert (int(rows.max() - rows.min()), int(columns.max() - columns.min()), int(filled.sum())) == (2, 2, 9)
+        assert torch.allclose(cut[:, filled], without.mean((1, 2))[:, None].expand(3, 9))
+        reached |= filled
+    assert reached.all()
+
+
 def test_colour_keeps_the_range_and_changes_light_and_contrast() -> None:
     image = torch.rand(3, 8, 8) * 0.2 + 0.4
     changed = [augmented(image, Augmentation(colour=0.3), seed) for seed in range(100)]

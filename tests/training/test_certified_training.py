@@ -22,6 +22,7 @@ from locality.training.losses.emma import GloroEmma
 from locality.training.optimizer import Optimizer
 from locality.training.recipe import Net, Recipe, TrainingData, read_recipe, recipe_from
 from locality.training.weight_shifts.awp import Awp
+from locality.types import Threat
 from locality.zoo.load import load_model
 
 SMALL = Recipe(
@@ -141,7 +142,8 @@ def test_the_recipe_is_read_and_written_back(tmp_path: Path) -> None:
     recipe = read_recipe(path)
     assert recipe_from(recipe.as_table(), "table") == recipe
     shipped = read_recipe("tiny_liresnet")
-    assert shipped.loss == GloroEmma(36 / 255)
+    assert shipped.loss_name == "gloro_emma"
+    assert shipped.threat == Threat("l2", 36 / 255)
     assert (shipped.mean, shipped.std) == ((0.5,) * 3, (1.0,) * 3)
 
 

@@ -21,8 +21,8 @@ from locality.training.recipe import (
     Recipe,
     RecipeError,
     TrainingData,
+    check_augmentation,
     check_recipe,
-    check_shift,
     read_recipe,
     recipe_from,
 )
@@ -292,11 +292,13 @@ def test_what_is_at_the_edge_is_good(tmp_path: Path) -> None:
         assert read_recipe(recipe_file(tmp_path, GOOD + text)).name
 
 
-def test_a_shift_beyond_the_image() -> None:
-    recipe = Recipe("a", Net("shapes_cnn"), TrainingData("shapes"), 1, augmentation=Augmentation(shift=64))
-    check_shift(recipe, 65, 80)
-    with pytest.raises(ValueError, match=r"`augmentation.shift` must be less than the side of an image, .* got 64"):
-        check_shift(recipe, 65, 64)
+@pytest.mark.parametrize("name", ["shift", "cutout"])
+def test_a_shift_or_a_cutout_beyond_the_image(name: str) -> None:
+    augmentation = replace(Augmentation(), **{name: 64})  # type: ignore[arg-type]
+    recipe = Recipe("a", Net("shapes_cnn"), TrainingData("shapes"), 1, augmentation=augmentation)
+    check_augmentation(recipe, 65, 80)
+    with pytest.raises(ValueError, match=rf"`augmentation.{name}` must be less than the side of an image, .* got 64"):
+        check_augmentation(recipe, 65, 64)
 
 
 def test_the_documentation_shows_a_recipe_and_every_name() -> None:
