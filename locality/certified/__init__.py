@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from locality.certified.centroid import Centroid
 from locality.certified.lipschitz import Lipschitz
 from locality.certified.smoothing import Smoothing
 from locality.progress import Progress, no_progress
@@ -35,5 +36,6 @@ class Certifier(Protocol):
 
 CERTIFICATES: dict[str, type[Certifier]] = {
     "lipschitz": Lipschitz,
+    "centroid": Centroid,
     "smoothing": Smoothing,
 }

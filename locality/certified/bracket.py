@@ -12,6 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from locality.certified.centroid import Centroid
 from locality.certified.certificate import rounded_down
 from locality.certified.lipschitz import Lipschitz
 from locality.errors import ArgumentError
@@ -32,7 +33,9 @@ def has_small_bound(model: nn.Module) -> bool:
     return isinstance(model.net if isinstance(model, PixelModel) else model, LipschitzNet)
 
 
-def certify_boundary(model: nn.Module, images: Tensor, boundary: Boundary, by: Lipschitz | None = None) -> Boundary:
+def certify_boundary(
+    model: nn.Module, images: Tensor, boundary: Boundary, by: Lipschitz | Centroid | None = None
+) -> Boundary:
     """The boundary with `radius`, the certified one of each image: radius ≤ distance of the nearest boundary ≤ `distance`.
 
     A radius of 0 states nothing. A found point inside its radius is an error, unless rounding explains it: points are found
@@ -47,7 +50,8 @@ def certify_boundary(model: nn.Module, images: Tensor, boundary: Boundary, by: L
     >>> round(edge.radius.item(), 3), round(edge.distance.item(), 3)  # |0.8 − 0.2|/√2, from both sides
     (0.424, 0.424)
     """
-    certifier = by or Lipschitz()
+    # Searches leave the class with the largest logit, whether the model abstains or not.
+    certifier = by or (Centroid("class") if hasattr(model, "abstains") else Lipschitz())
     points, labels = boundary.points.detach().cpu(), boundary.labels.cpu()
     found, stated = boundary.found.cpu(), boundary.distance.cpu()
     distance = (points.double() - images.detach().cpu().double()).flatten(1).norm(dim=1)
@@ -63,7 +67,7 @@ def certify_boundary(model: nn.Module, images: Tensor, boundary: Boundary, by: L
 
 
 def _check_inside(
-    model: nn.Module, points: Tensor, labels: Tensor, left: Tensor, inside: Tensor, certifier: Lipschitz
+    model: nn.Module, points: Tensor, labels: Tensor, left: Tensor, inside: Tensor, certifier: Lipschitz | Centroid
 ) -> None:
     """Raise unless the certificates of the points agree: nearer by d, the radius is smaller by d at most."""
     again = certifier(model, points[inside], bounds=None)

@@ -24,6 +24,7 @@ from locality.operator_norms import (
     matrix_norm_upper,
     output_size,
 )
+from locality.zoo.nets.centroid import CentroidHead
 from locality.zoo.nets.lipschitz import (
     ConventionalResidual,
     LinearResidual,
@@ -142,6 +143,13 @@ def _linear(layer: nn.Linear | NormalisedHead, shape: Shape) -> LayerBound:
     return affine(float(matrix_norm_upper(weight)), absolute, length_upper(layer.bias, positions), weight.shape[1] + 2)
 
 
+def _centroids(layer: CentroidHead, shape: Shape) -> LayerBound:
+    """Distances, each of them 1-Lipschitz."""
+    norm = math.sqrt(layer.out_features) * SLIGHTLY_MORE
+    longest = max(length_upper(row) for row in layer.centroids.flatten(0, 1))
+    return affine(norm, norm, norm * longest * SLIGHTLY_MORE, terms=layer.in_features + 8)
+
+
 def _linear_residual(layer: LinearResidual, shape: Shape) -> LayerBound:
     return convolution(layer.kernel().detach(), layer.bias, shape, padding=1)
 
@@ -251,6 +259,7 @@ LAYER_BOUNDS: dict[type[nn.Module], LayerFunction] = {
     nn.Linear: _linear,
     LipschitzLinear: _linear,
     NormalisedHead: _linear,
+    CentroidHead: _centroids,
     nn.BatchNorm2d: _batch_norm,
     nn.AvgPool2d: _average_pool,
     nn.AdaptiveAvgPool2d: _adaptive_average_pool,

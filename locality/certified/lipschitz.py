@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
+from locality.certified.centroid import Centroid
 from locality.errors import ArgumentError
 from locality.progress import Progress, no_progress
 from locality.toml_settings import setting
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from locality.certified import Certifier
     from locality.certified.certificate import Certificate
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from locality.model_calls.checks import Bounds
 
 CHUNK = 32  # images in one pass
-# A bound takes seconds and a data set has many blocks: the last one of each model is kept, with what it depends on.
-KNOWN_BOUNDS: WeakKeyDictionary[nn.Module, tuple[str, LipschitzBound]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -67,15 +65,20 @@ class Lipschitz:
 def certify(model: Model, images: Tensor, by: Certifier | None = None, progress: Progress = no_progress) -> Certificate:
     """A prediction per image and a radius within which it provably does not change.
 
-    Without `by` the model's Lipschitz bound is used, which needs layers that have one; `by=Smoothing()` certifies the votes
-    of any model. `verified_accuracy` does so for a data set.
+    Without `by` the model's Lipschitz bound is used, which needs layers that have one, and for Centroid Nets the geometry
+    of their centroids, too; `by=Smoothing()` certifies the votes of any model. `verified_accuracy` does so for a data set.
 
     >>> import torch
     >>> from torch import nn
     >>> certify(nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), torch.rand(2, 3, 2, 2)).failure_probability.tolist()
     [0.0, 0.0]
     """
-    return (by or Lipschitz())(model, images, progress)
+    return (by or certificate_for(model))(model, images, progress)
+
+
+def certificate_for(model: Model) -> Certifier:
+    """The deterministic certificate for this kind of model: `Centroid` if it may abstain, else `Lipschitz`."""
+    return Centroid() if hasattr(model, "abstains") else Lipschitz()
 
 
 def certify_by_bound(
@@ -86,9 +89,13 @@ def certify_by_bound(
     import torch
 
     from locality.certified.certificate import Certificate
+    from locality.certified.known_bounds import known_bound
     from locality.certified.lipschitz_bound import float64_copy
     from locality.model_calls.checks import working_copy
 
+    if hasattr(model, "abstains"):
+        hint = "the certificate of a Centroid Net is centroid"
+        raise ArgumentError("model", "one that always decides", f"{type(model).__name__}, which may abstain", hint)
     pixels = working_copy(images, bounds).to("cpu", torch.float64)
     exact = float64_copy(model)  # type: ignore[arg-type]
     bound = bound or known_bound(model, tuple(pixels.shape[1:]))  # type: ignore[arg-type]
@@ -137,19 +144,3 @@ def _radii(logits: Tensor, images: Tensor, bound: LipschitzBound, slack: float) 
     radii[rows, prediction] = math.inf  # no rival of itself, by index: logits of other classes may be equal
     radius, rival = radii.min(1)
     return prediction, radius, rival, margins[rows, rival]
-
-
-def known_bound(model: nn.Module, shape: tuple[int, ...]) -> LipschitzBound:
-    """The model's bound for images of this shape, computed again only if weights, layers, modes or shape have changed."""
-    from locality.certified.lipschitz_bound import lipschitz_bound
-    from locality.zoo.pixel_model import PixelModel
-    from locality.zoo.state_dict import weights_hash
-
-    scale = model.std.tolist() if isinstance(model, PixelModel) else []
-    modes = [part.training for part in model.modules()]
-    state = f"{weights_hash(model)} {model} {scale} {modes} {shape}"
-    known = KNOWN_BOUNDS.get(model)
-    if known is None or known[0] != state:
-        known = (state, lipschitz_bound(model, (shape[1], shape[2]), channels=shape[0]))
-        KNOWN_BOUNDS[model] = known
-    return known[1]

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from locality.certified.layer_bounds import EXACT, LAYER_BOUNDS, LayerBound, affine, normalisation
 from locality.errors import ArgumentError, ArgumentTypeError
 from locality.operator_norms import SLIGHTLY_MORE, gamma
+from locality.zoo.nets.centroid import CentroidHead
 from locality.zoo.nets.lipschitz import NormalisedHead
 from locality.zoo.pixel_model import PixelModel
 
@@ -33,7 +34,7 @@ class LipschitzBound:
     features: float  # of the penultimate features
     layers: tuple[tuple[str, float], ...]  # name and constant of each layer up to the features, in order
     shape: tuple[int, ...]  # C×H×W of the images
-    differences: Tensor  # K×K float64, ‖w_j − w_i‖ of the head's rows
+    differences: Tensor  # K×K float64, ‖w_j − w_i‖ of the head's rows, or 2 for centroids
     rounding: LayerBound  # of all layers up to the features
     head: LayerBound  # of the head; its `rate` and `shift` are those of a single logit
 
@@ -73,7 +74,7 @@ def lipschitz_bound(model: nn.Module, input_size: tuple[int, int], channels: int
         layers.append(("normalisation", whole.norm))
     named = list(_sequence("", net))
     name, head = named.pop() if named else ("", net)
-    if not isinstance(head, nn.Linear | NormalisedHead):
+    if not isinstance(head, nn.Linear | NormalisedHead | CentroidHead):
         raise ArgumentError("model", "a network that ends in a linear layer", type(head).__name__, INSTEAD)
     values = torch.zeros(1, *shape, dtype=torch.float64)
     for place, layer in named:
@@ -84,19 +85,20 @@ def lipschitz_bound(model: nn.Module, input_size: tuple[int, int], channels: int
         layers.append((f"{place} {type(layer).__name__}", bound.norm))
     if _evaluated(name, head, values).shape[1:] != (head.out_features,) or head.out_features == 1:
         raise ArgumentError("model", "one that returns N×K logits of two classes or more", str(head))
-    rows, upwards = (
-        (head.rows() if isinstance(head, NormalisedHead) else head.weight).detach(),
-        1 + gamma(head.in_features + 8),
-    )
+    differences, of_logit = _head_bounds(head)
+    return LipschitzBound(whole.norm, tuple(layers), shape, differences, rounding=whole, head=of_logit)
+
+
+def _head_bounds(head: nn.Linear | NormalisedHead | CentroidHead) -> tuple[Tensor, LayerBound]:
+    """K×K constants of the differences of two logits in the features, and the bound of a single logit."""
+    upwards, terms = 1 + gamma(head.in_features + 8), head.in_features + 4
+    if isinstance(head, CentroidHead):  # distances are 1-Lipschitz, so their differences are 2-Lipschitz
+        longest = float(head.centroids.detach().norm(dim=2).max()) * upwards
+        classes = head.out_features
+        return 2 * (1 - torch.eye(classes, dtype=torch.float64)), affine(1.0, 1.0, longest, terms + 4)
+    rows = (head.rows() if isinstance(head, NormalisedHead) else head.weight).detach()
     row, bias = float(rows.norm(dim=1).max()) * upwards, 0.0 if head.bias is None else float(head.bias.detach().abs().max())
-    return LipschitzBound(
-        features=whole.norm,
-        layers=tuple(layers),
-        shape=shape,
-        differences=(rows[:, None] - rows[None]).norm(dim=2) * upwards,
-        rounding=whole,
-        head=affine(row, row, bias, terms=head.in_features + 4),
-    )
+    return (rows[:, None] - rows[None]).norm(dim=2) * upwards, affine(row, row, bias, terms)
 
 
 def _evaluated(name: str, layer: nn.Module, values: Tensor) -> Tensor:

@@ -9,8 +9,7 @@ from suite_models import lipschitz, steady
 from torch import nn
 
 from locality import certify, certify_boundary, evaluate, find_boundary, lipschitz_bound, load_dataset
-from locality.certified import bracket
-from locality.certified import lipschitz as lipschitz_module
+from locality.certified import bracket, known_bounds
 from locality.certified.bracket import FalseCertificateError, has_small_bound
 from locality.certified.lipschitz_bound import LipschitzBound
 from locality.zoo.pixel_model import PixelModel
@@ -66,7 +65,7 @@ def test_a_point_that_crosses_in_float64_is_an_error(monkeypatch: pytest.MonkeyP
     edge = replace(edge, points=overshot, distance=(overshot - images).flatten(1).norm(dim=1))
     bound = lipschitz_bound(model, (8, 8))
     halved = replace(bound, differences=bound.differences / 4)
-    monkeypatch.setattr(lipschitz_module, "known_bound", lambda *_: halved)
+    monkeypatch.setattr(known_bounds, "known_bound", lambda *_: halved)
     with pytest.raises(FalseCertificateError):
         certify_boundary(model, images, edge)
 

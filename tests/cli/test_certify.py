@@ -164,7 +164,14 @@ def test_abstentions_are_counted_apart(tmp_path: Path) -> None:
 def test_help_has_the_options_of_every_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "160")  # a narrow terminal breaks the list of certificates
     text = re.sub(r"\s+", " ", run("certify", "--help"))
-    for part in ("<lipschitz|smoothing|margin>", "--sigma", "--samples", "--selection-samples", "--alpha"):
+    for part in (
+        "<lipschitz|centroid|smoothing|margin>",
+        "--guarantee",
+        "--sigma",
+        "--samples",
+        "--selection-samples",
+        "--alpha",
+    ):
         assert part in text
     for part in ("Options of --by margin", "--slope", "How fast logits change.", "Default: 10.0.", "<plain|half>"):
         assert part in text

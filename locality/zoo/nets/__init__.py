@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from torch import nn
 
+from locality.zoo.nets.centroid import centroid_net
 from locality.zoo.nets.convolutional import shapes_cnn, tiny_vgg
 from locality.zoo.nets.liresnet import lip_convnet, lip_resnet, liresnet
 from locality.zoo.nets.residual import tiny_resnet
@@ -25,4 +26,5 @@ NETS: dict[str, Callable[..., nn.Module]] = {
     "liresnet": liresnet,
     "lip_convnet": lip_convnet,
     "lip_resnet": lip_resnet,
+    "centroid_net": centroid_net,
 }

@@ -168,9 +168,9 @@ class LipschitzNet(FeatureSequential):
 
     def features_norm(self, steps: int) -> Tensor:
         """The training estimate of the features' Lipschitz constant: the product of the layers' norms, in full precision."""
-        head = self._normalised_head()
-        with torch.autocast(head.weight.device.type, enabled=False):
-            product = head.weight.new_ones(())
+        weight = next(self.parameters())
+        with torch.autocast(weight.device.type, enabled=False):
+            product = weight.new_ones(())
             for layer in list(self)[:-1]:
                 if isinstance(layer, LipschitzConv2d | LipschitzLinear | LinearResidual | ConventionalResidual):
                     product = product * layer.norm(steps)

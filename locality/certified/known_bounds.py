@@ -1,0 +1,27 @@
+"""Lipschitz bounds that were computed already: one takes seconds, and a data set has many blocks of images."""
+
+from __future__ import annotations
+
+from weakref import WeakKeyDictionary
+
+from torch import nn
+
+from locality.certified import lipschitz_bound
+from locality.certified.lipschitz_bound import LipschitzBound
+from locality.zoo.pixel_model import PixelModel
+from locality.zoo.state_dict import weights_hash
+
+# The last one of each model, with what it depends on.
+KNOWN_BOUNDS: WeakKeyDictionary[nn.Module, tuple[str, LipschitzBound]] = WeakKeyDictionary()
+
+
+def known_bound(model: nn.Module, shape: tuple[int, ...]) -> LipschitzBound:
+    """The model's bound for images of this shape, computed again only if weights, layers, modes or shape have changed."""
+    scale = model.std.tolist() if isinstance(model, PixelModel) else []
+    modes = [part.training for part in model.modules()]
+    state = f"{weights_hash(model)} {model} {scale} {modes} {shape}"
+    known = KNOWN_BOUNDS.get(model)
+    if known is None or known[0] != state:
+        known = (state, lipschitz_bound.lipschitz_bound(model, (shape[1], shape[2]), channels=shape[0]))
+        KNOWN_BOUNDS[model] = known
+    return known[1]
