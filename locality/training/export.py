@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from locality.certified.lipschitz import Lipschitz
+from locality.certified.lipschitz import certificate_for
 from locality.certified.verified_accuracy import verified_accuracy
 from locality.data.dataset import ImageDataset
 from locality.files import file_hash, write_atomically
@@ -93,7 +93,7 @@ def accuracies(model: PixelModel, recipe: Recipe, progress: Progress = no_progre
 
     PGD is run at the threat that the model was trained against, if any, and at ℓ∞ with the recipe's `evaluate_epsilon`.
     A loss that attacks of few steps flatter has `evaluation_steps`, the number of steps of a second PGD. Models of certified
-    training are certified by their Lipschitz bound at the radius of their recipe.
+    training are certified at the radius of their recipe.
     """
     name, spec = recipe.data.name, getattr(model, "spec", None)
     data = eval_images(name, spec, MOST_IMAGES)
@@ -108,7 +108,7 @@ def accuracies(model: PixelModel, recipe: Recipe, progress: Progress = no_progre
     shares = {measurement: round(count / len(data), 4) for measurement, count in counts.items()}
     if isinstance(recipe.loss, CertifiedLoss):
         radius = recipe.loss.epsilon
-        certified = verified_accuracy(model, data, Lipschitz(), (radius,), progress=progress)
+        certified = verified_accuracy(model, data, certificate_for(model), (radius,), progress=progress)
         shares[certified_name(recipe.loss.threat)] = round(certified.accuracy(radius), 4)
     for variant in VARIANTS.get(name.split(":")[0], ()):
         other = eval_images(variant, spec, MOST_IMAGES)

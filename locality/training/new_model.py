@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor, nn
 
 from locality.data.dataset import ImageDataset
 from locality.training.recipe import Recipe, new_net
 from locality.types import ModelSpec
 from locality.zoo.load import load_model
+from locality.zoo.nets.forward_pass import FeatureSequential
 from locality.zoo.pixel_model import PixelModel
 
 
@@ -23,7 +25,10 @@ def new_model(recipe: Recipe, data: ImageDataset) -> PixelModel:
 
 
 def load_start(model: PixelModel, recipe: Recipe) -> None:
-    """Give the model the weights of the recipe's `start`, if it names one; that must be a model of the same kind."""
+    """Give the model the weights of the recipe's `start`, if it names one; that must be a model of the same kind.
+
+    If its head is of another kind, as that of a Centroid Net, the model's head keeps its random weights.
+    """
     if recipe.start is None:
         return
     start = load_model(recipe.start)
@@ -32,9 +37,21 @@ def load_start(model: PixelModel, recipe: Recipe) -> None:
             f"`start`: {recipe.start} has mean {start.spec.mean} and std {start.spec.std}: give the recipe the same"
         )
     try:
-        model.net.load_state_dict(start.net.state_dict())
+        model.net.load_state_dict(_start_weights(model.net, start.net))
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(
             f"`start`: {recipe.start} is not a {recipe.net.name} for {len(model.spec.classes)} classes: {reason}"
         ) from None
+
+
+def _start_weights(net: nn.Module, start: nn.Module) -> dict[str, Tensor]:
+    """The weights of `start`, with those of the network's own head where the heads are of different kinds."""
+    weights = start.state_dict()
+    if not (isinstance(net, FeatureSequential) and isinstance(start, FeatureSequential)):
+        return weights
+    if type(net.head) is type(start.head):
+        return weights
+    own, other = f"{len(net) - 1}.", f"{len(start) - 1}."
+    encoder = {name: value for name, value in weights.items() if not name.startswith(other)}
+    return encoder | {name: value for name, value in net.state_dict().items() if name.startswith(own)}

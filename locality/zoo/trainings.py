@@ -37,6 +37,9 @@ TRAININGS: dict[str, Training] = {
         Training("gloro_fixed", "fixed margin", "certified"),
         Training("gloro_emma", "EMMA", "certified"),
         Training("gloro_la", "logit annealing", "certified"),
+        Training("centroid", "centroids", "standard"),
+        Training("centroid_reject", "centroids, rejection", "standard"),
+        Training("centroid_emma", "centroids, EMMA", "certified"),
         Training("random", "random", "random"),
     )
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from locality.training.losses.adversarial import Adversarial, FastAdversarial
 from locality.training.losses.alp import Alp
+from locality.training.losses.centroid import CentroidCe, CentroidEmma, CentroidReject
 from locality.training.losses.emma import GloroEmma, GloroFixed, GloroLa
 from locality.training.losses.gloro import GloroCe, GloroTrades
 from locality.training.losses.mart import Mart
@@ -29,4 +30,7 @@ LOSSES: dict[str, type[Loss]] = {
     "gloro_fixed": GloroFixed,
     "gloro_emma": GloroEmma,
     "gloro_la": GloroLa,
+    "centroid": CentroidCe,
+    "centroid_reject": CentroidReject,
+    "centroid_emma": CentroidEmma,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from locality.training.regularisers.centroids import Pull, Push
 from locality.training.regularisers.l2 import L2
 from locality.training.regularisers.logit_squeezing import LogitSqueezing
 from locality.training.regularisers.s2o import S2o
@@ -15,4 +16,6 @@ REGULARISERS: dict[str, type[Regulariser]] = {
     "trh_full": TrhFull,
     "l2": L2,
     "s2o": S2o,
+    "pull": Pull,
+    "push": Push,
 }
