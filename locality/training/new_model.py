@@ -37,7 +37,7 @@ def load_start(model: PixelModel, recipe: Recipe) -> None:
             f"`start`: {recipe.start} has mean {start.spec.mean} and std {start.spec.std}: give the recipe the same"
         )
     try:
-        model.net.load_state_dict(_start_weights(model.net, start.net))
+        model.net.load_state_dict(start_weights(model.net, start.net))
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(
@@ -45,7 +45,7 @@ def load_start(model: PixelModel, recipe: Recipe) -> None:
         ) from None
 
 
-def _start_weights(net: nn.Module, start: nn.Module) -> dict[str, Tensor]:
+def start_weights(net: nn.Module, start: nn.Module) -> dict[str, Tensor]:
     """The weights of `start`, with those of the network's own head where the heads are of different kinds."""
     weights = start.state_dict()
     if not (isinstance(net, FeatureSequential) and isinstance(start, FeatureSequential)):

@@ -10,12 +10,13 @@ from toy_training import batch_of, network_of, number
 from locality.training.losses import LOSSES
 from locality.training.losses.centroid import CentroidCe, CentroidEmma, CentroidReject
 from locality.training.losses.emma import EMMA_LEAST
+from locality.training.new_model import start_weights
 from locality.training.recipe import RecipeError, recipe_from
 from locality.training.regularisers.centroids import Pull, Push
 from locality.training.schedules import Constant
 from locality.training.step import Loss, TrainingBatch
 from locality.zoo.nets.centroid import CentroidHead, CentroidNet
-from locality.zoo.nets.lipschitz import LipschitzLinear
+from locality.zoo.nets.lipschitz import LipschitzLinear, LipschitzNet, NormalisedHead
 
 IMAGES = torch.rand(6, 3, 2, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 LABELS = torch.tensor([0, 1, 2, 0, 1, 2])
@@ -152,3 +153,19 @@ def test_a_recipe_has_them_by_name() -> None:
 def test_wrong_combinations_are_refused(change: dict[str, object], sentence: str) -> None:
     with pytest.raises(RecipeError, match=sentence):
         recipe_from(TABLE | change, "table")
+
+
+def test_a_run_may_start_from_a_network_with_another_head() -> None:
+    """The encoder's weights are those of the start, the centroids stay random; other networks are refused as before."""
+    torch.manual_seed(0)
+    start = LipschitzNet(nn.Flatten(), LipschitzLinear(12, 4), NormalisedHead(4, 3)).double()
+    net = small_net()
+    centroids = net.centroid_head.centroids.detach().clone()
+    net.load_state_dict(start_weights(net, start))
+    assert torch.equal(net.get_parameter("1.weight"), start.get_parameter("1.weight"))
+    assert torch.equal(net.centroid_head.centroids, centroids)
+    same = LipschitzNet(nn.Flatten(), LipschitzLinear(12, 4), NormalisedHead(4, 3)).double()
+    assert torch.equal(start_weights(same, start)["2.weight"], start.get_parameter("2.weight"))
+    deeper = LipschitzNet(nn.Flatten(), LipschitzLinear(12, 6), LipschitzLinear(6, 4), NormalisedHead(4, 3)).double()
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        net.load_state_dict(start_weights(net, deeper))
