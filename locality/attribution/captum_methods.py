@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from locality.attribution.captum_convention import Inputs, as_given, one_tensor, refuse_positional, with_captum_names
 from locality.attribution.class_gradient import class_gradient
+from locality.attribution.token_grid import spatial_layer
 from locality.errors import ArgumentError, did_you_mean
 from locality.model_calls import Model, model_dtype, open_model
 from locality.model_calls.checks import UNIT, Bounds, working_copy
@@ -127,7 +128,8 @@ class CaptumMethod:
     """A Captum class with our guarantees: pixels checked, eval mode, predicted class, randomness per image, signed maps.
 
     Captum hooks modules and leaves attributes on them, so it works on a copy of the model.
-    A layer's map is summed over its channels, upsampled to the image and divided equally among the image's channels.
+    A layer's map is summed over its channels, upsampled to the image and divided equally among the image's channels. Tokens
+    of a transformer are placed on their grid first; class and register tokens are left out (`token_grid.py`).
 
     >>> import torch
     >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 3))
@@ -159,7 +161,7 @@ class CaptumMethod:
             chosen = class_gradient(calls, pixels, class_indices(target, pixels), with_gradient=False).target
             size = 1 if self.defaults.random else calls.chunk
             dtype = model_dtype(self.model, pixels)
-            explainer = self._explainer()
+            explainer = self._explainer(pixels[:1].to(dtype))
             maps = []
             with quiet():
                 for start in range(0, len(pixels), size):
@@ -170,14 +172,15 @@ class CaptumMethod:
                         maps.append(self._maps(explainer, part, chosen[start : start + size], arguments).to(pixels.dtype))
         return as_given(torch.cat(maps), inputs)
 
-    def _explainer(self) -> Any:
+    def _explainer(self, image: Tensor) -> Any:
         model, layer = self.model, None
         if isinstance(model, nn.Module):
             model = copy.deepcopy(model)
             for part in model.modules():
                 if getattr(part, "inplace", False) is True:  # would overwrite what Captum's hooks read
                     part.inplace = False  # type: ignore[assignment]
-            layer = None if self.layer is None else submodule(model, self.layer)
+            if self.layer is not None:
+                layer = spatial_layer(model, submodule(model, self.layer), self.layer, image)
             model = PlainLogits(model)
         else:
             function = self.model
@@ -203,7 +206,7 @@ class CaptumMethod:
         if maps.dim() != 4 or len(maps) != len(images):
             raise ValueError(
                 f"`{self.name}@{self.layer}` must return N×channels×height×width maps, got shape {tuple(maps.shape)}: name "
-                "a layer with spatial output (tokens of a transformer have none)"
+                "a layer with spatial output or with tokens"
             )
         plane = maps.sum(1, keepdim=True)
         plane = functional.interpolate(plane, images.shape[-2:], mode="bilinear", align_corners=False)
