@@ -32,6 +32,7 @@ from .errors import ArgumentError as ArgumentError
 from .errors import DataError as DataError
 from .errors import Fault as Fault
 from .errors import ModelError as ModelError
+from .model_calls.outputs import OneLabel as OneLabel
 from .report.explanation import explain_image as explain_image
 from .robustness.landscape import input_landscape as input_landscape
 from .robustness.landscape import weight_landscape as weight_landscape

@@ -73,6 +73,8 @@ def evaluate(
         return
     say(f"{model} on {images}")
     say_preprocessing(network)
+    if to is not None:
+        say(f"boundary: the nearest points that are predicted as {to}")
     if images.name == "photos":
         say("These are a few photographs. For ImageNet itself pass --data imagenet:PATH --boxes PATH.")
     _print(evaluation.summary)

@@ -51,6 +51,8 @@ def from_hub(name: str, download: bool = False) -> PixelModel:
     except HFValidationError as error:
         raise ModelError(f"`{name}` is not hf:ORG/NAME: {error}") from error
     except LocalEntryNotFoundError as error:
+        if download:
+            raise ModelError(f"`{name}` cannot be downloaded: the Hub of Hugging Face cannot be reached") from error
         raise MissingWeightsError(
             f"`{name}` is not in the cache of Hugging Face on this machine: download it with `locality models fetch {name}` "
             "(or --download), or pass the path of its folder"
