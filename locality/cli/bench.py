@@ -28,7 +28,9 @@ SHOWN_IDS = 3  # of one fault
 def bench(
     suite: Annotated[
         str,
-        typer.Argument(metavar="SUITE", help="A TOML file, or one of demo, tiny, similarity, cifar, curvature, zoo, paper."),
+        typer.Argument(
+            metavar="SUITE", help="A TOML file, or demo, tiny, similarity, cifar, curvature, certified, zoo, paper."
+        ),
     ],
     out: Annotated[
         Path | None, typer.Option(help="Folder for the results; an interrupted run resumes there (default: results/SUITE).")

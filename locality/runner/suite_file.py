@@ -58,9 +58,9 @@ class Draft:
 def read_suite(path: str | Path) -> Suite:
     """The suite in a file, or the one that ships under a name; SuiteError lists everything that is wrong with it.
 
-    >>> read_suite("nothing")
+    >>> read_suite("nothing")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    ValueError: `suite` must be a TOML file or one of cifar, curvature, demo, paper, similarity, tiny, zoo, got 'nothing'
+    ValueError: `suite` must be a TOML file or one of certified, cifar, curvature, demo, paper, similarity, tiny, ...
     """
     draft = draft_suite(path)
     if draft.problems:

@@ -174,11 +174,13 @@ def test_other_images_on_the_command_line(tmp_path: Path) -> None:
 
 
 def test_unknown_suite_lists_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"one of cifar, curvature, demo, paper, similarity, tiny, zoo, got 'dmo'"):
+    with pytest.raises(
+        ValueError, match=r"one of certified, cifar, curvature, demo, paper, similarity, tiny, zoo, got 'dmo'"
+    ):
         read_suite("dmo")
 
 
-@pytest.mark.parametrize("name", ["demo", "tiny", "similarity", "zoo", "paper"])
+@pytest.mark.parametrize("name", ["certified", "demo", "tiny", "similarity", "zoo", "paper"])
 def test_suites_that_ship(name: str) -> None:
     """What may be missing here is weights; names and settings must be right."""
     draft = draft_suite(name)
