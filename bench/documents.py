@@ -103,6 +103,20 @@ def attribution_table() -> str:
     return markdown(["method", "s", "relative to ours", "peak MB", "MB above the loaded model"], rows)
 
 
+def certified_attacks_table() -> str:
+    """Certified points that were attacked and broken: one row per network, one cell per attack."""
+    numbers = result("certified_attacks.json")
+    attacks = list(numbers["total"]["by attack"])
+    rows = []
+    for name, row in numbers["networks"].items():
+        cells = [f"{row[one]['broken']:,} of {row[one]['points']:,}" if one in row else "–" for one in attacks]
+        nearest = [row[one]["nearest"] for one in attacks if row.get(one, {}).get("nearest") is not None]
+        rows.append((name, *cells, f"{min(nearest):.6f}"))
+    total = numbers["total"]["by attack"]
+    rows.append(("**all**", *(f"**{total[one]['broken']:,} of {total[one]['points']:,}**" for one in attacks), ""))
+    return markdown(["network", *(f"broken by {one}" for one in attacks), "nearest"], rows)
+
+
 def runner_table() -> str:
     """Images per second of the runner and of stock libraries, and the runner's overhead."""
     numbers = result("runner.json")
@@ -300,6 +314,7 @@ DOCUMENTS: dict[str, dict[str, Callable[[], str]]] = {
         "overfitting": overfitting_table,
         "followers": follower_table,
     },
+    "docs/certified.md": {"certified attacks": certified_attacks_table},
     "docs/scores.md": {"coverage": coverage_table},
     "docs/scaling.md": {"predicted": predicted_table},
     "CONTRIBUTING.md": {"walk": walk},

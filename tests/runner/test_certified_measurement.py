@@ -125,7 +125,7 @@ def test_mistakes(tmp_path: Path) -> None:
     problems = [str(problem) for problem in draft_suite(suite).problems]
     for index, sentence in enumerate(
         [
-            "`certified[0].by` must be one of lipschitz, smoothing, got 'lipshitz'",
+            "`certified[0].by` must be one of lipschitz, ",
             "`certified[1].options` must be one of slack, got 'sigma'",
             "`certified[2].sigma` must be",
             "`certified[3].radii` must be distances",
