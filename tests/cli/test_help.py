@@ -8,6 +8,7 @@ from typing import get_args
 import pytest
 from typer.testing import CliRunner
 
+from locality.certified import CERTIFICATES
 from locality.cli import app, main
 from locality.robustness import ATTACK_NAMES
 from locality.types import NORMS, Norm
@@ -36,7 +37,7 @@ CHOICES = [
     ("robust", "attack", "|".join(ATTACK_NAMES)),
     ("curvature", "norm", "l2|linf"),
     ("curvature", "method", "auto|exact|sampled|probed"),
-    ("certify", "by", "smoothing|lipschitz"),
+    ("certify", "by", "|".join(CERTIFICATES)),
     ("bench", "engine", "local|ray"),
     ("table", "format", "text|csv|markdown|latex"),
     ("figures", "width", "page|column"),

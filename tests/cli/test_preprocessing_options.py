@@ -17,7 +17,7 @@ FEW = ["--limit", "8"]
 QUICK = {
     "eval": ["--methods", "SM", "--search", "fast"],
     "robust": ["--attack", "pgd20"],
-    "certify": ["--samples", "20", "--selection-samples", "5"],
+    "certify": ["--by", "smoothing", "--samples", "20", "--selection-samples", "5"],
 }
 
 
@@ -67,7 +67,7 @@ def test_compare_prints_both(checkpoint: Path) -> None:
 
 def test_an_accuracy_far_below_the_card_or_the_expected_one_is_a_warning() -> None:
     good = ["eval", "--model", "shapes_cnn", "--limit", "20", "--methods", "SM"]
-    assert run(*good)[1] == ""
+    assert "warning" not in run(*good)[1]  # a slow machine also prints progress there
     wrong = run(*good, "--input-size", "160")[1]
     assert "locality: warning: shapes_cnn has an accuracy of " in wrong
     assert "far below the 100.0% of its card: check the preprocessing" in wrong
