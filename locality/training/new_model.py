@@ -27,7 +27,7 @@ def new_model(recipe: Recipe, data: ImageDataset) -> PixelModel:
 def load_start(model: PixelModel, recipe: Recipe) -> None:
     """Give the model the weights of the recipe's `start`, if it names one; that must be a model of the same kind.
 
-    If its head is of another kind, as that of a Centroid Net, the model's head keeps its random weights.
+    If its head is of another kind, as that of a Centroid Net, what the model has in its place keeps its random weights.
     """
     if recipe.start is None:
         return
@@ -46,12 +46,12 @@ def load_start(model: PixelModel, recipe: Recipe) -> None:
 
 
 def start_weights(net: nn.Module, start: nn.Module) -> dict[str, Tensor]:
-    """The weights of `start`, with those of the network's own head where the heads are of different kinds."""
+    """The weights of `start`; where the heads are of different kinds, with the network's own from the start's head on."""
     weights = start.state_dict()
     if not (isinstance(net, FeatureSequential) and isinstance(start, FeatureSequential)):
         return weights
     if type(net.head) is type(start.head):
         return weights
-    own, other = f"{len(net) - 1}.", f"{len(start) - 1}."
-    encoder = {name: value for name, value in weights.items() if not name.startswith(other)}
-    return encoder | {name: value for name, value in net.state_dict().items() if name.startswith(own)}
+    head = f"{len(start) - 1}."
+    encoder = {name: value for name, value in weights.items() if not name.startswith(head)}
+    return net.state_dict() | encoder

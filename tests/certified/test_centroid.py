@@ -201,7 +201,7 @@ def test_a_larger_eta_abstains_on_more(seed: int, one: float, other: float) -> N
 def centroid_model(eta: float, per_class: int = 2) -> nn.Module:
     """A small LiResNet encoder with centroids where its features are."""
     torch.manual_seed(1)
-    net = NETS["centroid_net"](3, depth=2, width=4, dimension=6, per_class=per_class, eta=eta)
+    net = NETS["centroid_net"](3, depth=2, width=4, dimension=8, features=6, per_class=per_class, eta=eta)
     assert isinstance(net, CentroidNet)
     model = PixelModel(net, ModelSpec("centroids", (64, 64), 64, mean=(0.5,) * 3, std=(1.0,) * 3)).eval()
     with torch.no_grad():

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from locality.errors import ArgumentError
-from locality.zoo.nets.lipschitz import LipschitzNet
+from locality.zoo.nets.lipschitz import LipschitzLinear, LipschitzNet
 from locality.zoo.nets.liresnet import liresnet
 
 LARGEST_PER_CLASS = 64
@@ -90,8 +90,20 @@ def reject_logit(logits: Tensor, ratio: float) -> Tensor:
 
 
 def centroid_net(
-    classes: int, *, depth: int = 6, width: int = 64, dimension: int = 512, per_class: int = 1, eta: float = 0.2
+    classes: int,
+    *,
+    depth: int = 6,
+    width: int = 64,
+    dimension: int = 512,
+    features: int = 16,
+    per_class: int = 1,
+    eta: float = 0.2,
 ) -> CentroidNet:
-    """The layers of `liresnet` with `per_class` centroids for each class: 1.4 million parameters."""
+    """The layers of `liresnet`, a projection to few features, and `per_class` centroids per class: 1.4 million parameters.
+
+    In many dimensions all distances are about equal, and d₁ is hardly smaller than d₂.
+    """
+    if not 1 <= features <= dimension:
+        raise ArgumentError("features", f"a whole number from 1 to the dimension {dimension:,}", features)
     encoder = list(liresnet(classes, depth=depth, width=width, dimension=dimension))[:-1]
-    return CentroidNet(*encoder, CentroidHead(dimension, classes, per_class, eta))
+    return CentroidNet(*encoder, LipschitzLinear(dimension, features), CentroidHead(features, classes, per_class, eta))

@@ -23,7 +23,7 @@ LABELS = torch.tensor([0, 1, 2, 0, 1, 2])
 ETA, SCALE, EPSILON = 0.5, 3.0, 0.2
 TABLE = {
     "name": "small",
-    "net": {"name": "centroid_net", "depth": 1, "width": 4, "dimension": 4, "eta": ETA},
+    "net": {"name": "centroid_net", "depth": 1, "width": 4, "dimension": 4, "features": 4, "eta": ETA},
     "data": {"name": "shapes"},
     "epochs": 1,
 }

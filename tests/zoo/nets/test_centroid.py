@@ -82,7 +82,7 @@ def test_new_centroids_are_equally_far_from_each_other() -> None:
 
 def test_the_net_has_features_options_and_margin_norms() -> None:
     torch.manual_seed(0)
-    net = NETS["centroid_net"](3, depth=2, width=4, dimension=6, per_class=2, eta=0.3)
+    net = NETS["centroid_net"](3, depth=2, width=4, dimension=8, features=6, per_class=2, eta=0.3)
     assert isinstance(net, CentroidNet)
     features, logits = forward_pass(net, torch.rand(2, 3, 64, 64))
     assert features.shape == (2, 6)
@@ -106,7 +106,8 @@ def test_the_net_has_features_options_and_margin_norms() -> None:
         ({"eta": -0.1}, "`eta` must be a number from 0"),
         ({"eta": math.nan}, "`eta` must be a number from 0"),
         ({"per_class": 0}, "`per_class` must be a number of centroids from 1 to 64, got 0"),
-        ({"dimension": 7}, "`dimension` must be even"),
+        ({"dimension": 27}, "`dimension` must be even"),
+        ({"features": 513}, "`features` must be a whole number from 1 to the dimension 512, got 513"),
     ],
 )
 def test_wrong_options_are_one_sentence(options: dict[str, float], sentence: str) -> None:
