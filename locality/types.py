@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args
 
 from locality.errors import ArgumentError, unknown_choice
+from locality.pictures import pictures_html
 from locality.toml_settings import number_from
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ Channels = Literal["all", "sum"]  # every channel of a pixel is a feature, or th
 TargetName = Literal["predicted", "label"]  # the class that is attributed
 Norm = Literal["l2", "linf"]
 NORMS: dict[Norm, str] = {"l2": "ℓ2", "linf": "ℓ∞"}  # name ↦ how it is printed
+SHOWN_IMAGES = 6  # of a batch or a data set in a notebook
 ABSTAINED = -1  # the prediction of a model that declines to decide: neither right nor wrong, and never attributed
 
 
@@ -109,9 +111,9 @@ class Box:
         return self.width * self.height
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Sample:
-    """One image with its label and the region a person marked.
+    """One image with its label and the region a person marked. A notebook displays the image with its boxes.
 
     `label` and `accepted` index the data set's `classes`; a label of −1 means that the model has no such class.
     `mask` is what locality is scored against: the union of `boxes`, or `outline` where `region` is "object".
@@ -127,10 +129,17 @@ class Sample:
     region: Region = "box"
     cropped: float = 0.0  # share of the boxes' area that resize and crop cut away
 
+    def __repr__(self) -> str:
+        size = "×".join(map(str, self.image.shape))
+        return f"<Sample {self.id}: label {self.label}, {size}, {_boxes_text(len(self.boxes))}>"
 
-@dataclass(frozen=True, eq=False)
+    def _repr_html_(self) -> str:
+        return pictures_html(repr(self)[1:-1], [(self.image, self.boxes, self.id)])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Batch:
-    """Several samples of one size, stacked."""
+    """Several samples of one size, stacked. A notebook displays the first images with their boxes."""
 
     ids: tuple[str, ...]
     images: Tensor  # N×3×H×W float32 in [0, 1]
@@ -141,6 +150,18 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def __repr__(self) -> str:
+        boxes = _boxes_text(sum(map(len, self.boxes)))
+        return f"<Batch of {len(self):,} images {'×'.join(map(str, self.images.shape[1:]))}, {boxes}>"
+
+    def _repr_html_(self) -> str:
+        shown = list(zip(self.images, self.boxes, self.ids, strict=True))[:SHOWN_IMAGES]
+        return pictures_html(repr(self)[1:-1], shown)
+
+
+def _boxes_text(count: int) -> str:
+    return f"{count:,} box{'' if count == 1 else 'es'}"
 
 
 @dataclass(frozen=True)

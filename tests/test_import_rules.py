@@ -13,7 +13,7 @@ import locality
 PACKAGE = Path(locality.__file__).parent
 ORDER = [
     {"errors", "torchvision_shim"},
-    {"progress", "toml_settings", "intervals"},
+    {"progress", "toml_settings", "intervals", "pictures"},
     {"types"},
     {"files", "statistics", "imagenet_classes", "connection"},
     {"download"},
@@ -42,6 +42,7 @@ WITHOUT_TORCH = (
     "errors",
     "files",
     "types",
+    "pictures",
     "progress",
     "connection",
     "download",

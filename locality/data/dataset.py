@@ -22,7 +22,8 @@ from locality.data.selection import MAX_BOX_SHARE, even_order, usable_images
 from locality.data.source import FileReader, Source, StoredReader
 from locality.data.sources import open_source
 from locality.errors import ArgumentError, DataError, Fault, unknown_choice
-from locality.types import Batch, ModelSpec, Region, Sample
+from locality.pictures import pictures_html
+from locality.types import SHOWN_IMAGES, Batch, ModelSpec, Region, Sample
 
 # Kinds of faults that are not mistakes: such images cannot be scored.
 NOTES = {"no box": "without a box", "no image": "with boxes but no file"}
@@ -180,8 +181,7 @@ class ImageDataset(Dataset[Sample]):
 
     def counts(self) -> dict[str, int]:
         """The number of images of each class, in the order of the data set's own classes."""
-        labels = self.source.manifest.images["label"].to_numpy()[self.indices]
-        counted = Counter(labels.tolist())
+        counted = Counter(self.source.manifest.images["label"].to_numpy()[self.indices].tolist())
         return {self.source.classes[label]: counted[label] for label in sorted(counted)}
 
     def __len__(self) -> int:
@@ -220,6 +220,13 @@ class ImageDataset(Dataset[Sample]):
         text = f"{self.name}: {len(self):,} images of {len(counts)} classes, {spread} each{boxes}"
         left_out = ", ".join(f"{count:,} {reason}" for reason, count in self.left_out.items())
         return text + (f"; left out: {left_out}" if left_out else "")
+
+    def __repr__(self) -> str:
+        return f"<ImageDataset {self}>"
+
+    def _repr_html_(self) -> str:
+        samples = (self[index] for index in range(min(SHOWN_IMAGES, len(self))))
+        return pictures_html(str(self), [(sample.image, sample.boxes, sample.id) for sample in samples])
 
     def _accepted_labels(self) -> list[tuple[int, ...]]:
         """The accepted labels of each chosen image, its own first; −1 for a class that the model does not have."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from locality.pictures import boxed_picture
 from locality.types import Sample
 
-BOX_COLOUR = (255, 140, 0)
 INK, PAPER = (30, 30, 30), (255, 255, 255)
 GAP, CAPTION, TITLE = 8, 18, 26
 
@@ -40,7 +39,7 @@ def contact_sheet(rows: Sequence[SheetRow], cell: int = 160, columns: int = 10) 
         for index, sample in enumerate(row.samples):
             left = GAP + (index % columns) * (cell + GAP)
             line_top = top + (index // columns) * (cell + CAPTION + GAP)
-            tile = _tile(sample, cell)
+            tile = boxed_picture(sample.image, sample.boxes, cell)
             sheet.paste(tile, (left + (cell - tile.width) // 2, line_top + cell - tile.height))
             caption = row.captions[index] if row.captions is not None else _caption(sample, row.classes)
             draw.text((left, line_top + cell + 2), caption, fill=INK, font=ImageFont.load_default(12))
@@ -51,20 +50,3 @@ def contact_sheet(rows: Sequence[SheetRow], cell: int = 160, columns: int = 10) 
 def _caption(sample: Sample, classes: Sequence[str]) -> str:
     known = 0 <= sample.label < len(classes)
     return classes[sample.label] if known else sample.id
-
-
-def _tile(sample: Sample, cell: int) -> Image.Image:
-    """The image scaled into a square of `cell` pixels, with its boxes."""
-    pixels = (sample.image * 255).round().byte().permute(1, 2, 0).numpy()
-    picture = Image.fromarray(np.ascontiguousarray(pixels))
-    scale = cell / max(picture.size)
-    # Small images are not smoothed: that would hide what the model sees.
-    resampling = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.LANCZOS
-    picture = picture.resize((max(1, round(picture.width * scale)), max(1, round(picture.height * scale))), resampling)
-    draw = ImageDraw.Draw(picture)
-    for box in sample.boxes:
-        x0, y0 = box.x0 * scale, box.y0 * scale
-        corners = [x0, y0, max(x0, box.x1 * scale - 1), max(y0, box.y1 * scale - 1)]
-        draw.rectangle(corners, outline=(0, 0, 0), width=3)
-        draw.rectangle(corners, outline=BOX_COLOUR, width=2)
-    return picture

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import textwrap
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import matplotlib as mpl
 import numpy as np
@@ -21,10 +21,10 @@ from torch import Tensor, nn
 
 from locality.attribution.all_at_once import attribute_all, check_method
 from locality.boundary import find_boundary
-from locality.data.decode import decode_image
+from locality.data.boxes import box_mask
+from locality.data.image_input import ImageInput, pixels_of
 from locality.data.preprocess import fit
-from locality.data.roots import MAX_FILE_BYTES
-from locality.errors import ArgumentError, DataError
+from locality.errors import ArgumentError
 from locality.imagenet_classes import class_word
 from locality.model_calls import model_device, open_model
 from locality.model_calls.checks import check_images
@@ -33,15 +33,18 @@ from locality.report.figures.files import FORMATS, figure_bytes, write_figure
 from locality.report.figures.heatmaps import Pixels, draw_scale, draw_tile, heat_picture, shared_limit
 from locality.report.figures.style import BLUE, GREY, INK, STYLE, plain
 from locality.report.tables.formats import one_line
-from locality.toml_settings import read_limited
-from locality.types import ABSTAINED, ModelSpec, PathMaps, Sample
+from locality.scores.locality import map_scores
+from locality.types import ABSTAINED, Box, ModelSpec, PathMaps, Sample
+from locality.zoo.class_index import class_index
+
+BoxInput: TypeAlias = Box | Sequence[float]
 
 METHODS = ("SM", "IG", "BIG")
 TOP = 5  # classes listed
 FONT_SIZE = 8  # points, of the sentences
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Explanation:
     """An explained prediction. A notebook displays it as a picture; `save` writes the picture.
 
@@ -58,6 +61,9 @@ class Explanation:
     search: str
     abstained: bool = False  # nothing is attributed then
     to: str | None = None  # the class that the nearest image must have; None: any other
+    target: str | None = None  # the class that is attributed; None: the predicted one
+    boxes: tuple[Box, ...] = ()  # in pixels of `image`
+    scores: dict[str, tuple[float, float]] = field(default_factory=dict)  # method ↦ F1 and lift against the box
 
     @property
     def prediction(self) -> str:
@@ -68,7 +74,8 @@ class Explanation:
         if self.abstained:
             top = f"{self.prediction} ({self.classes[0][1]:.1%})"
             return [f"{self.model} abstains; its most probable class is {top}.", "An abstention is not attributed."]
-        first = f"{self.model} predicts {self.prediction} ({self.classes[0][1]:.1%})."
+        attributed = "" if self.target is None else f" The maps are those of {self.target}."
+        first = f"{self.model} predicts {self.prediction} ({self.classes[0][1]:.1%}).{attributed}"
         if self.nearest is None:
             sought = "another prediction" if self.to is None else f"the prediction {self.to}"
             return [first, f"No image with {sought} was found (search: {self.search})."]
@@ -93,11 +100,15 @@ class Explanation:
         figure = Figure(figsize=(width, height), layout="constrained")
         grid = figure.add_gridspec(2, tiles + 1, width_ratios=[1] * tiles + [1.2], height_ratios=[1, 0.05])
         panels = [figure.add_subplot(grid[0, column]) for column in range(tiles + 1)]
-        draw_tile(panels[0], self.image)
+        corners = [(box.x0, box.y0, box.x1, box.y1) for box in self.boxes]
+        draw_tile(panels[0], self.image, corners)
         panels[0].set_title(plain(self.name))
         limit = shared_limit([values for values in self.maps.values() if not np.isnan(values).all()])
         for panel, (name, values) in zip(panels[1:tiles], self.maps.items(), strict=True):
-            draw_tile(panel, None if np.isnan(values).all() else heat_picture(self.image, values, limit))
+            draw_tile(panel, None if np.isnan(values).all() else heat_picture(self.image, values, limit), corners)
+            if name in self.scores:
+                f1, lift = (f"{round(score, 2) + 0.0:.2f}".replace("-", "−") for score in self.scores[name])
+                panel.set_xlabel(f"F1 {f1}, lift {lift}", fontsize=6.5, labelpad=2)
             panel.set_title(plain(name))
         draw_scale(figure, limit, under=figure.add_subplot(grid[1, 1:tiles]))
         _draw_classes(panels[tiles], self.classes)
@@ -112,24 +123,32 @@ class Explanation:
             raise ArgumentError("path", f"a file name that ends in {', '.join(f'.{name}' for name in FORMATS)}", str(path))
         return write_figure(self.figure(), file.parent, file.stem, [form])[0]
 
+    def __repr__(self) -> str:
+        return f"<Explanation of {self.name}: {self.sentences()[0]}>"
+
     def _repr_png_(self) -> bytes:
         return figure_bytes(self.figure(), "png")
 
 
 def explain_image(
     model: nn.Module,
-    image: str | Path | Tensor,
+    image: ImageInput,
     methods: Sequence[str] = METHODS,
     *,
     search: str = "fast",
     spec: ModelSpec | None = None,
     seed: int = 0,
-    to: int | None = None,
+    to: int | str | None = None,
+    classes: Sequence[str] | None = None,
+    target: int | str | None = None,
+    box: BoxInput | None = None,
 ) -> Explanation:
-    """Explain the model's prediction for one image: a file, or pixels 3×H×W in [0, 1].
+    """Explain the model's prediction for one image: a file, a Pillow image, an array H×W×3, or a tensor 3×H×W in [0, 1].
 
-    The image is resized and cropped as `spec` or `model.spec` says; without a spec it is used unchanged. The predicted class
-    is attributed. `to` is a class: the nearest image must be predicted as it.
+    The image is resized and cropped as `spec` or `model.spec` says; without a spec it is used unchanged. `classes` are names
+    of the model's classes, in the order of its logits. `target` is the class that is attributed, by number or name; by
+    default the predicted one. `to` is a class, too: the nearest image must be predicted as it. `box` is where the object is,
+    (x0, y0, x1, y1) in pixels of the image: it is drawn, and the maps are scored against it.
 
     >>> net = nn.Sequential(nn.Flatten(), nn.Linear(12, 2, bias=False))
     >>> explained = explain_image(net, torch.rand(3, 2, 2, generator=torch.Generator().manual_seed(0)), ["SM"])
@@ -141,17 +160,27 @@ def explain_image(
     for name in methods:
         check_method(name)
     known = spec or getattr(model, "spec", None)
-    pixels, title = _pixels(image)
-    fitted = pixels if known is None else fit(_bare_sample(title, pixels), known).image
+    listed = tuple(classes) if classes is not None else known.classes if known is not None else ()
+    attributed = None if target is None else class_index(target, listed, "target")
+    towards = None if to is None else class_index(to, listed, "to")
+    pixels, title = pixels_of(image)
+    sample = _sample(title, pixels, box)
+    if known is not None:
+        sample = fit(sample, known)
+    if box is not None and not bool(sample.mask.any()):
+        raise ArgumentError("box", "inside the part of the image that the model sees", box)
+    fitted = sample.image
     images = fitted[None].to(model_device(model) or torch.device("cpu"))
     check_images(images)
     with open_model(model, images) as calls:
         logits = calls.logits(images)
         abstained = bool(decisions(model, logits) == ABSTAINED)
-        boundary = None if abstained else find_boundary(calls, images, search=search, seed=seed, to=to)
-        maps = {} if boundary is None else attribute_all(calls, images, methods, boundary=boundary, seed=seed)
+        boundary = None if abstained else find_boundary(calls, images, search=search, seed=seed, to=towards)
+        if classes is not None and len(listed) != logits.shape[1]:
+            raise ArgumentError("classes", f"{logits.shape[1]} names, one per logit", f"{len(listed)}")
+        maps = {} if boundary is None else attribute_all(calls, images, methods, attributed, boundary, seed=seed)
     probabilities = logits.softmax(1)[0]
-    names = [class_word(name) for name in known.classes] if known is not None and known.classes else None
+    names = [class_word(name) for name in listed] or None
     order = probabilities.argsort(descending=True)[:TOP].tolist()
     undefined = np.full(fitted.shape[1:], np.nan, np.float32)
     return Explanation(
@@ -164,25 +193,32 @@ def explain_image(
         nearest=_class_name(names, int(boundary.crossed_to)) if boundary is not None and bool(boundary.found) else None,
         search=search,
         abstained=abstained,
-        to=None if to is None else _class_name(names, to),
+        to=None if towards is None else _class_name(names, towards),
+        target=None if attributed is None else _class_name(names, attributed),
+        boxes=sample.boxes,
+        scores=_in_box(maps, sample.mask) if box is not None else {},
     )
 
 
-def _pixels(image: str | Path | Tensor) -> tuple[Tensor, str]:
-    """3×H×W float32 in [0, 1], and the name of the image."""
-    if isinstance(image, Tensor):
-        if image.dim() != 3 or image.shape[0] != 3:
-            raise ArgumentError("image", "a file or pixels 3×H×W", tuple(image.shape))
-        return image.detach().float(), "image"
-    path = Path(image)
-    try:
-        return decode_image(read_limited(path, MAX_FILE_BYTES)).float().div(255), path.name
-    except ValueError as error:
-        raise DataError(f"`{path}`: {error}") from None
+def _sample(name: str, pixels: Tensor, box: BoxInput | None) -> Sample:
+    """The image with its box, before it is fitted to the model."""
+    height, width = pixels.shape[-2:]
+    boxes: tuple[Box, ...] = ()
+    if box is not None:
+        if not isinstance(box, Box) and len(box) != 4:
+            raise ArgumentError("box", "four numbers (x0, y0, x1, y1) in pixels of the image", box)
+        boxes = (box if isinstance(box, Box) else Box(*map(float, box)),)
+    return Sample(name, pixels, -1, boxes, box_mask(boxes, height, width))
 
 
-def _bare_sample(name: str, pixels: Tensor) -> Sample:
-    return Sample(name, pixels, -1, (), torch.zeros(1, *pixels.shape[-2:], dtype=torch.bool))
+def _in_box(maps: Mapping[str, PathMaps | Tensor], mask: Tensor) -> dict[str, tuple[float, float]]:
+    """F1 and lift of each map."""
+    scores = {name: map_scores(_map_of(value), mask[None].to(_map_of(value).device)) for name, value in maps.items()}
+    return {name: (float(score.f1), float(score.lift)) for name, score in scores.items()}
+
+
+def _map_of(value: PathMaps | Tensor) -> Tensor:
+    return value.maps if isinstance(value, PathMaps) else value
 
 
 def _class_name(names: Sequence[str] | None, index: int) -> str:
@@ -191,8 +227,7 @@ def _class_name(names: Sequence[str] | None, index: int) -> str:
 
 def _scaled(value: PathMaps | Tensor) -> NDArray[np.float32]:
     """H×W: summed over channels and scaled to a maximum of 1; zeros stay zeros."""
-    maps = value.maps if isinstance(value, PathMaps) else value
-    plane: NDArray[np.float32] = maps[0].sum(0).float().cpu().numpy()
+    plane: NDArray[np.float32] = _map_of(value)[0].sum(0).float().cpu().numpy()
     largest = np.abs(plane).max()
     return plane / largest if largest > 0 else plane
 

@@ -2,7 +2,8 @@ import numpy as np
 import torch
 
 from locality import Box, Sample, load_dataset
-from locality.report.contact_sheet import BOX_COLOUR, CAPTION, GAP, TITLE, SheetRow, contact_sheet
+from locality.pictures import BOX_COLOUR
+from locality.report.contact_sheet import CAPTION, GAP, TITLE, SheetRow, contact_sheet
 
 
 def test_boxes_are_drawn_where_they_are() -> None:

@@ -3,6 +3,7 @@
 import io
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -132,7 +133,9 @@ def test_mistakes_are_named(tmp_path: Path, pixels: Tensor) -> None:
         explain_image(Linear(), tmp_path / "text.jpg")
     with pytest.raises(FileNotFoundError):
         explain_image(Linear(), tmp_path / "nothing.png")
-    with pytest.raises(ValueError, match=r"`image` must be a file or pixels 3×H×W, got \(1, 3"):
+    with pytest.raises(
+        ValueError, match=r"`image` must be a file, a Pillow image, an array H×W×3 or a tensor 3×H×W, got \(1, 3"
+    ):
         explain_image(Linear(), pixels[None])
     with pytest.raises(ValueError, match="`images` must be in"):
         explain_image(Linear(None), pixels + 1)
@@ -184,3 +187,74 @@ def test_an_abstention_is_stated_and_not_attributed(pixels: Tensor) -> None:
     sure.threshold = 0.0
     assert not explain_image(sure, pixels, ["SM"]).abstained
     assert not np.isnan(explain_image(sure, pixels, ["SM"]).maps["SM"]).any()
+
+
+def test_an_image_may_be_a_file_a_pillow_image_an_array_or_a_tensor(tmp_path: Path) -> None:
+    levels = np.random.default_rng(0).integers(0, 256, (4, 4, 3), dtype=np.uint8)
+    Image.fromarray(levels).save(tmp_path / "a.png")
+    tensor = torch.from_numpy(levels).permute(2, 0, 1)
+    with Image.open(tmp_path / "a.png") as opened:
+        given = [tmp_path / "a.png", opened, levels, levels / 255, levels.astype(np.float32) / 255, tensor, tensor / 255]
+        found = [explain_image(Linear(), image, ["SM"]) for image in given]
+    assert [one.name for one in found[:3]] == ["a.png", "a.png", "image"]
+    for one in found:
+        assert (one.image == levels).all()
+        assert one.maps["SM"] == pytest.approx(found[0].maps["SM"], rel=1e-5)
+    grey = explain_image(Linear(), levels[..., 0], ["SM"]).image
+    assert (grey == levels[..., :1]).all()
+
+
+@pytest.mark.parametrize(
+    ("image", "message"),
+    [
+        (np.zeros((4, 4, 4), np.uint8), r"an array H×W×3 .* got \(4, 4, 4\)"),
+        (np.zeros((4, 4, 3), np.int64), "an array of uint8, or of floats"),
+        (np.full((4, 4, 3), 255.0), "`images` must be in"),
+        (3, "a file, a Pillow image, .* got 'int'"),
+    ],
+)
+def test_other_images_are_refused(image: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        explain_image(Linear(), image)
+
+
+def test_a_photograph_is_turned_as_its_camera_says() -> None:
+    picture = Image.fromarray(np.arange(48, dtype=np.uint8).reshape(4, 4, 3))
+    picture.getexif()[0x0112] = 3  # upside down
+    found = explain_image(Linear(), picture, ["SM"])
+    assert (found.image == np.asarray(picture)[::-1, ::-1]).all()
+
+
+def test_classes_and_the_target_are_named(pixels: Tensor) -> None:
+    model = Linear(None)
+    other = {"cat": "dog", "dog": "cat"}[explain_image(model, pixels, ["SM"], classes=["cat", "dog"]).prediction]
+    plain = explain_image(model, pixels, ["SM"], classes=["cat", "dog"])
+    found = explain_image(model, pixels, ["SM"], classes=["cat", "dog"], target=other)
+    assert found.maps["SM"] == pytest.approx(-plain.maps["SM"], rel=1e-5)  # the logits are w·x and −w·x
+    assert f"The maps are those of {other}." in found.sentences()[0]
+    assert repr(found).startswith("<Explanation of image: Linear predicts")
+    assert explain_image(model, pixels, ["SM"], target=["cat", "dog"].index(other)).target is not None
+    with pytest.raises(ValueError, match="`classes` must be 2 names, one per logit, got '3'"):
+        explain_image(model, pixels, ["SM"], classes=["cat", "dog", "cow"])
+    with pytest.raises(ValueError, match="`target` must be a class of the model or its number, got 'dgo'"):
+        explain_image(model, pixels, ["SM"], classes=["cat", "dog"], target="dgo")
+
+
+def test_a_box_is_drawn_and_maps_are_scored_against_it(pixels: Tensor) -> None:
+    model = Linear()
+    found = explain_image(model, pixels, ["SM"], box=(0, 0, 2, 4))
+    sign = float(torch.sign((pixels * model.weight.detach()).sum()))
+    mask = torch.zeros(1, 1, 4, 4, dtype=torch.bool)
+    mask[..., :2] = True
+    expected = locality.locality_scores(sign * model.weight.detach()[None], mask).f1
+    assert found.scores["SM"][0] == pytest.approx(float(expected), rel=1e-4)
+    figure = found.figure()
+    assert figure.axes[1].get_xlabel() == f"F1 {found.scores['SM'][0]:.2f}, lift {found.scores['SM'][1]:.2f}".replace(
+        "-", "−"
+    )
+    assert [len(panel.patches) for panel in figure.axes[:2]] == [2, 2]  # a box and its outline
+    wide = explain_image(Linear(), np.zeros((4, 8, 3), np.uint8), ["SM"], box=(4, 1, 8, 3))
+    assert [(box.x0, box.x1) for box in wide.boxes] == [(2, 4)]  # the crop starts at 2 and ends at 6
+    for box, message in (((0, 0, 1), "four numbers"), ((6.2, 0, 8, 4), "inside the part of the image that the model sees")):
+        with pytest.raises(ValueError, match=message):
+            explain_image(Linear(), np.zeros((4, 8, 3), np.uint8), ["SM"], box=box)
