@@ -14,11 +14,11 @@ from locality.cli.printing import say
 from locality.cli.table import OneData, read
 from locality.errors import ArgumentError
 
-FOLDERS_HELP = "Folder that `locality bench` wrote, or folders that `locality train` wrote."
+FOLDERS_HELP = "Folder that `locality bench` or `locality eval --out` wrote, or folders that `locality train` wrote."
 Folders = Annotated[list[Path], typer.Argument(metavar="RESULTS", help=FOLDERS_HELP)]
 WHICH_HELP = (
-    "Figures, separated by commas: 2.3, 2.4, 3.2, 3.3, 3.4, 3.5, B.1, B.2, distance, vra, wci, trh, gap. "
-    "Default: all that the results allow."
+    "Figures, separated by commas: 2.3, 2.4, 3.2, 3.3, 3.4, 3.5, B.1, B.2, distance, extremes, histogram, means, "
+    "vra, wci, trh, gap. Default: all that the results allow."
 )
 
 

@@ -54,7 +54,7 @@ def locality_against_accuracy(
         drawn.append(Panel(panel, points, random_weights=random, correlation=correlation))
     label_axes(axes, "accuracy", f"locality ({SCORE_TITLES[score]})", width)
     finish_figure(figure, drawn, models, width)
-    return Plot(figure, elements(drawn, models, means))
+    return Plot(figure, elements(drawn, models, means), len(models))
 
 
 def _draw_f1(results: Results, options: FigureOptions, width: Width) -> Plot:

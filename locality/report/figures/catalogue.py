@@ -13,15 +13,19 @@ from locality.report.figures.certified import VERIFIED
 from locality.report.figures.curvature import GAP, TRH, WCI
 from locality.report.figures.distance import DISTANCE
 from locality.report.figures.drawing import Drawing
+from locality.report.figures.extremes import EXTREMES
 from locality.report.figures.files import write_figure
 from locality.report.figures.geometry import GEOMETRY
 from locality.report.figures.heatmaps import MODEL_HEATMAPS, PAIR_HEATMAPS
+from locality.report.figures.histogram import HISTOGRAM
 from locality.report.figures.layer_randomisation import LAYER_RANDOMISATION
+from locality.report.figures.means import MEANS
 from locality.report.figures.options import FigureOptions, by_data, file_words
 from locality.report.figures.robust_accuracy import ROBUST_ACCURACY
 from locality.report.figures.style import ACROSS, Width
 from locality.results.results import Results
 
+ONE_POINT = "it would have one point; `means` has its numbers"
 FIGURES: dict[str, Drawing] = {
     "2.3": GEOMETRY,
     "2.4": LAYER_RANDOMISATION,
@@ -32,6 +36,9 @@ FIGURES: dict[str, Drawing] = {
     "B.1": PRECISION,
     "B.2": RECALL,
     "distance": DISTANCE,
+    "extremes": EXTREMES,
+    "histogram": HISTOGRAM,
+    "means": MEANS,
     "vra": VERIFIED,
     "wci": WCI,
     "trh": TRH,
@@ -80,6 +87,9 @@ def draw_figures(
                 plot = drawing.draw(part, options or FigureOptions(), width)
             except NotMeasuredError as reason:
                 drawn.skipped[key] = str(reason)
+                continue
+            if which is None and plot.points == 1:
+                drawn.skipped[key] = ONE_POINT
             else:
                 drawn.files[key] = write_figure(plot.figure, folder, file, formats)
                 possible.add(name)

@@ -18,7 +18,7 @@ from locality.report.estimates import Estimate, boundary_distances, estimates, f
 from locality.report.figures.drawing import Drawing, Element, If, Plot
 from locality.report.figures.legend import model_legend
 from locality.report.figures.options import FigureOptions, shown_methods
-from locality.report.figures.point_labels import Point, letter_key, model_letters, write_letters
+from locality.report.figures.point_labels import MANY_MODELS, Point, letter_key, model_letters, write_letters
 from locality.report.figures.scatter import (
     ABSTENTIONS,
     HEIGHT,
@@ -83,7 +83,7 @@ def locality_against_distance(
     markers, notes = family_markers(models), []
     for panel, method in zip(axes, chosen, strict=True):
         for curve in curves[method]:
-            _draw_curve(panel, curve, markers)
+            _draw_curve(panel, curve, markers, len(models) < MANY_MODELS)
         panel.set_title(METHOD_TITLES.get(method, plain(method)), pad=13)
         notes.append(_correlations(results, curves[method], method, score))
         write_note(panel, f"ρ = {notes[-1]}" if notes[-1] else "too few models and images for a trend")
@@ -104,7 +104,8 @@ def locality_against_distance(
         "several panels": len(chosen) > 1,
         "abstentions": abstaining(means, models),
     }
-    return Plot(figure, frozenset([element for element, there in shown.items() if there] + [model.kind for model in models]))
+    there = [element for element, seen in shown.items() if seen] + [model.kind for model in models]
+    return Plot(figure, frozenset(there), len(models))
 
 
 def _curves(results: Results, method: str, score: str) -> list[Curve]:
@@ -132,11 +133,12 @@ def _defined_images(
     return distances[both], values[both]
 
 
-def _draw_curve(panel: Axes, curve: Curve, markers: dict[str, str]) -> None:
+def _draw_curve(panel: Axes, curve: Curve, markers: dict[str, str], bands: bool) -> None:
     colour = LOOKS[curve.model.kind].colour
     if len(curve.groups) > 1:
         low, high = ([getattr(group, end) for group in curve.groups] for end in ("low", "high"))
-        panel.fill_between(curve.group_distances, low, high, color=colour, alpha=0.08, linewidth=0, zorder=1.5)
+        if bands:  # those of many models cover each other
+            panel.fill_between(curve.group_distances, low, high, color=colour, alpha=0.08, linewidth=0, zorder=1.5)
         heights = [group.mean for group in curve.groups]
         panel.plot(curve.group_distances, heights, color=colour, linewidth=0.7, alpha=0.75, zorder=2)
     draw_model(panel, curve.model, curve.distance, curve.score, markers[curve.model.family])
@@ -179,7 +181,7 @@ DISTANCE = Drawing(
             "locality, the lines would rise too.",
         ),
         *KINDS,
-        "Bars and bands are 95 % bootstrap intervals over images.",
+        "Bars and bands are 95 % bootstrap intervals over images; ten or more models have no bands.",
         ABSTENTIONS,
         PANELS,
         If("correlation", "ρ is Spearman's rank correlation: over models, and over the images of a model (median)."),

@@ -26,6 +26,7 @@ class Plot:
 
     figure: Figure
     elements: frozenset[Element] = frozenset()
+    points: int | None = None  # models with a point of their own, in a figure that compares models
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import matplotlib as mpl
 import numpy as np
@@ -45,6 +46,7 @@ class Row:
     image: GalleryImage
     model: Model
     abstained: bool = False
+    note: str = ""  # first in its title
 
 
 def heat_picture(image: Pixels, values: Map, limit: float) -> Pixels:
@@ -113,10 +115,16 @@ def pair_heatmaps(
     return heatmap_plot(results, _rows(results, chosen, images), methods, width)
 
 
-def heatmap_plot(results: Results, rows: Sequence[Row], methods: Sequence[str] | None = None, width: Width = "page") -> Plot:
+def heatmap_plot(
+    results: Results,
+    rows: Sequence[Row],
+    methods: Sequence[str] | None = None,
+    width: Width = "page",
+    score: Literal["f1", "lift"] = "f1",
+) -> Plot:
     """The image with its box, then the maps, one row of tiles per `Row` and one colour scale per row.
 
-    Below each map is its F1, if locality was measured.
+    Below each map is its score, if locality was measured.
 
     At column width the title of a row is above it: beside it, it would be longer than the tile is high.
     """
@@ -124,7 +132,8 @@ def heatmap_plot(results: Results, rows: Sequence[Row], methods: Sequence[str] |
         raise NotMeasuredError(NO_MAPS)
     stored = list(dict.fromkeys(method for row in rows for model, method in row.image.maps if model == row.model.name))
     chosen = tuple(methods or panel_methods(stored))
-    scores, scored = _f1_scores(results), not results.rows.empty
+    scores, scored = _image_scores(results, score), not results.rows.empty
+    title = {"f1": "F1", "lift": "lift"}[score]
     narrow = width == "column"
     wide, beside, between = (COLUMN_WIDTH, 0.5, 0.36) if narrow else (PAGE_WIDTH, 1.35, 0.24)
     tile = (wide - beside) / (len(chosen) + 1)
@@ -141,17 +150,17 @@ def heatmap_plot(results: Results, rows: Sequence[Row], methods: Sequence[str] |
             defined = values is not None and not np.isnan(values.astype(np.float64)).all()
             picture = heat_picture(row.image.image, values, limit) if defined and values is not None else None
             draw_tile(panel, picture, row.image.boxes)
-            words = [plain(method, 9)] if narrow else ["F1"] if scored else []
+            words = [plain(method, 9)] if narrow else [title] if scored else []
             if scored:
-                score = scores.get((row.model.name, row.image.image_id, method), math.nan)
-                words.append("undefined" if math.isnan(score) else f"{score:.2f}")
+                number = scores.get((row.model.name, row.image.image_id, method), math.nan)
+                words.append("undefined" if math.isnan(number) else f"{round(number, 2) + 0.0:.2f}".replace("-", "−"))
             panel.set_xlabel(" ".join(words), fontsize=7, labelpad=2)
         if narrow:
-            axes[0].set_xlabel("F1:" if scored else "", fontsize=7, labelpad=2, loc="right")
+            axes[0].set_xlabel(f"{title}:" if scored else "", fontsize=7, labelpad=2, loc="right")
         elif index == 0:
             first = "image and box" if any(row.image.boxes for row in rows) else "image"
-            for panel, title in zip(axes, [first, *chosen], strict=True):
-                panel.set_title(plain(title))
+            for panel, name in zip(axes, [first, *chosen], strict=True):
+                panel.set_title(plain(name))
         draw_scale(figure, limit, beside=axes.tolist(), named=not narrow)
     return Plot(figure, frozenset(["abstentions"] if any(row.abstained for row in rows) else []))
 
@@ -213,7 +222,7 @@ def _row_title(row: Row) -> list[str]:
         label = f"{label}, abstained"
     elif prediction is not None and prediction != row.image.label:
         label = f"{label}, predicted {plain(prediction)}"
-    return [plain(row.model.name), label]
+    return [*([row.note] if row.note else []), plain(row.model.name), label]
 
 
 def _rows(results: Results, models: Sequence[Model], images: int) -> list[Row]:
@@ -230,11 +239,11 @@ def abstained_images(results: Results) -> set[tuple[str, str]]:
     return set(zip(rows["model"], rows["image_id"], strict=True))
 
 
-def _f1_scores(results: Results) -> dict[tuple[str, str, str], float]:
-    """F1 of the gallery's images by (model, image, method)."""
+def _image_scores(results: Results, score: str) -> dict[tuple[str, str, str], float]:
+    """A score of the gallery's images by (model, image, method)."""
     shown = results.rows[results.rows["image_id"].isin([image.image_id for image in results.gallery])]
     keys = zip(shown["model"], shown["image_id"], shown["method"], strict=True)
-    return dict(zip(keys, floats(shown["f1"]).tolist(), strict=True))
+    return dict(zip(keys, floats(shown[score]).tolist(), strict=True))
 
 
 def _draw_model(results: Results, options: FigureOptions, width: Width) -> Plot:

@@ -25,7 +25,7 @@ DIRECTIONS = [
     *((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1)),
     *((1, 0.5), (1, -0.5), (-1, 0.5), (-1, -0.5), (0.5, 1), (-0.5, 1), (0.5, -1), (-0.5, -1)),
 ]
-DISTANCES = (4.5, 9.0, 14.0, 20.0, 27.0)  # points, from a marker to its label
+DISTANCES = (4.5, 9.0, 14.0, 20.0, 27.0, 36.0)  # points, from a marker to its label
 MARKER = 3.5  # points, half of a marker with its edge
 STEP = 2.0  # points, between the positions of a line that are checked
 LEADER: Any = {"arrowstyle": "-", "linewidth": 0.5, "color": "#222222", "shrinkA": 3.5, "shrinkB": 0}
@@ -34,6 +34,7 @@ OUTSIDE = 1e4  # cost of leaving the panel: more than any overlap
 # Cost in points² of a label that is nearer to another marker, or whose line crosses one; a letter covers about 35.
 AMBIGUOUS = 30.0
 COVERED = 3.0  # cost per point² of overlap
+MANY_MODELS = 10  # from so many on, markers and colours alone are hard to tell apart
 KEY_LENGTH: dict[Width, int] = {"page": 138, "column": 62}  # characters of a line
 
 
@@ -47,21 +48,25 @@ class Point:
 
 
 def model_letters(models: Sequence[Model]) -> dict[str, str]:
-    """A letter for each model that has the same marker and look as another.
+    """A letter for each model that has the same marker and look as another; for every model if there are ten or more.
 
     >>> first, second = (Model(name, "net", "at", "robust") for name in ("first", "second"))
     >>> model_letters([first, second]), model_letters([first])
     ({'first': 'a', 'second': 'b'}, {})
     """
     looks = [(model.family, model.kind) for model in models]
-    shared = [model.name for model, look in zip(models, looks, strict=True) if looks.count(look) > 1]
-    return dict(zip(shared, string.ascii_letters, strict=False))
+    many = len(models) >= MANY_MODELS
+    shared = [model.name for model, look in zip(models, looks, strict=True) if many or looks.count(look) > 1]
+    letters = ("".join(several) for size in (1, 2) for several in itertools.product(string.ascii_letters, repeat=size))
+    return dict(zip(shared, letters, strict=False))
 
 
 def letter_key(models: Sequence[Model], width: Width) -> str | None:
     """The models that the letters stand for, in lines of the figure's width."""
-    by_name = {model.name: model for model in models}
-    entries = [f"{letter} {plain(_variant(by_name[name]), 36)}" for name, letter in model_letters(models).items()]
+    variants = {model.name: _variant(model) for model in models}
+    alike = {text for text in variants.values() if list(variants.values()).count(text) > 1}
+    names = {name: name if text in alike else text for name, text in variants.items()}
+    entries = [f"{letter} {plain(names[name], 36)}" for name, letter in model_letters(models).items()]
     whole = "   ".join(entry.replace(" ", "\N{NO-BREAK SPACE}") for entry in entries)
     return "\n".join(textwrap.wrap(whole, KEY_LENGTH[width])) or None
 
@@ -150,7 +155,8 @@ def place_labels(
         note.xyann = (best[0] / scale, best[1] / scale)
         if best_far > DISTANCES[0]:  # far from its point: connect them by a thin line
             axes.annotate("", points[index], note.xyann, textcoords="offset points", zorder=note.zorder, arrowprops=LEADER)
-        taken += [best_box] * 4  # two labels that overlap are the hardest to read
+        # Two labels that overlap are the hardest to read, and two that touch look like one word.
+        taken += [(best_box[0] - scale, best_box[1] - scale, best_box[2] + scale, best_box[3] + scale)] * 4
         notes.append(note)
     return notes
 

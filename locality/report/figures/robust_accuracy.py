@@ -67,7 +67,7 @@ def locality_against_robustness(
         drawn.append(Panel(panel, points, arrows, trend, random, correlation))
     label_axes(axes, f"accuracy under attack ({plain(str(shown), 60)})", f"locality ({SCORE_TITLES[score]})", width)
     finish_figure(figure, drawn, models, width)
-    return Plot(figure, elements(drawn, models, means))
+    return Plot(figure, elements(drawn, models, means), len(models))
 
 
 def _draw(results: Results, options: FigureOptions, width: Width) -> Plot:

@@ -1,10 +1,44 @@
 import itertools
+from collections.abc import Callable
 
 import numpy as np
+import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from report.made_up_results import CERTIFIED, MODELS, made_up_results
 
-from locality.report.figures.point_labels import MARKER, place_labels
+from locality.report.figures.distance import locality_against_distance
+from locality.report.figures.drawing import Plot
+from locality.report.figures.point_labels import MARKER, letter_key, place_labels
+from locality.report.figures.robust_accuracy import locality_against_robustness
+from locality.report.models import Model
+from locality.types import Threat
+
+
+@pytest.mark.parametrize("draw", [locality_against_robustness, locality_against_distance])
+@pytest.mark.parametrize("width", ["page", "column"])
+def test_every_one_of_twelve_models_has_a_letter_that_can_be_read(draw: Callable[..., Plot], width: str) -> None:
+    results = made_up_results(24, 0, (*MODELS[:-1], *CERTIFIED))
+    figure = draw(results, width=width).figure
+    renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
+    figure.draw(renderer)
+    [key] = [legend.get_title().get_text() for legend in figure.legends]
+    for panel in figure.axes:
+        notes = {text.get_text(): text for text in panel.texts if text.get_fontweight() == "bold"}
+        assert sorted(notes) == list("abcdefghijkl")
+        boxes = [note.get_window_extent(renderer) for note in notes.values()]
+        assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
+        frame = panel.get_window_extent(renderer)
+        assert all(frame.x0 <= box.x0 and box.x1 <= frame.x1 for box in boxes)
+        assert all(frame.y0 <= box.y0 and box.y1 <= frame.y1 for box in boxes)
+    named = key.replace("\N{NO-BREAK SPACE}", " ")
+    assert "a tiny_squeeze" in named
+    assert "l ViT certified ℓ2 0.5" in named
+
+
+def test_models_that_would_have_one_text_are_named() -> None:
+    models = [Model(name, "net", "at", "robust", Threat("linf", 4 / 255)) for name in ("first", "second")]
+    assert letter_key(models, "page") == "a\N{NO-BREAK SPACE}first   b\N{NO-BREAK SPACE}second"
 
 
 def test_labels_of_crowded_points_cover_neither_each_other_nor_points_nor_obstacles() -> None:
