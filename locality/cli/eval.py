@@ -16,10 +16,18 @@ from locality.cli.preprocessing_options import (
 )
 from locality.cli.printing import print_table, say, say_json, with_interval
 from locality.cli.warnings_as_lines import warnings_as_lines
+from locality.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from locality.runner.evaluation import Evaluation
     from locality.runner.summary import ModelSummary
 
+OUT_HELP = "Folder for summary.json, rows.csv and the tables that `locality table`, `figures` and `report` read."
+FIGURES_HELP = (
+    "With --out: keep the maps of the images with the highest and lowest lift, and draw them and a histogram of the scores."
+)
+FIGURES = ("extremes", "histogram")
+GALLERY = 8  # images whose maps are kept: four with the highest lift, four with the lowest
 LARGE_GAP = 0.1  # of |f(x) − f(baseline)|
 
 
@@ -44,17 +52,23 @@ def evaluate(
     preprocessing: Any = None,
     expect_accuracy: options.ExpectAccuracy = None,
     download: options.Download = False,
-    out: Annotated[Path | None, typer.Option(help="Folder for rows.parquet, rows.csv and summary.json.")] = None,
+    out: Annotated[Path | None, typer.Option(help=OUT_HELP)] = None,
+    figures: Annotated[bool, typer.Option("--figures", help=FIGURES_HELP)] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Measure locality: the share of a model's attributions that lies inside the boxes people drew."""
     options.check_folder(out)
+    if figures and out is None:
+        raise ArgumentError("--out", "given with --figures", "none", "name a folder for the files: --out DIR")
     expected = check_expected(expect_accuracy)
     with warnings_as_lines():
         from locality.runner.evaluate import evaluate_with
+        from locality.runner.evaluation import refuse_benchmark
         from locality.runner.explain_batch import Settings
         from locality.scores import check_scores
 
+        if out is not None:
+            refuse_benchmark(out)
         settings = Settings(tuple(options.method_names(methods)), search, target, channels, seed=seed)
         path_points = options.path_points(points)
         more_scores = options.method_names(scores)
@@ -62,9 +76,11 @@ def evaluate(
         network = options.loaded_model(model, arch, num_classes, device, download, preprocessing)
         images = options.loaded_data(data, network.spec, limit, seed, boxes)
         extent: dict[str, Any] = {"points": path_points, "to": options.class_number(to, network.spec)}
+        extent["gallery"] = GALLERY if figures else 0
         evaluation = evaluate_with(settings, network, images, batch_size, name=model, scores=more_scores, **extent)
     if out is not None:
         evaluation.write(out)
+    drawn = _drawn(evaluation, out) if figures and out is not None else []
     accuracy = evaluation.summary.accuracy
     right = round(accuracy.mean * accuracy.used) if accuracy.used else 0
     warn_if_inaccurate(model, data or images.name, right, accuracy.used, expected)
@@ -79,7 +95,24 @@ def evaluate(
         say("These are a few photographs. For ImageNet itself pass --data imagenet:PATH --boxes PATH.")
     _print(evaluation.summary)
     if out is not None:
-        say(f"rows: {out / 'rows.parquet'}, {out / 'rows.csv'}")
+        say(f"rows: {out / 'rows.csv'}; tables and page: locality table {out}, locality report {out}")
+    for path in drawn:
+        say(str(path))
+    say(evaluation.verdict.sentence(model))
+
+
+def _drawn(evaluation: Evaluation, folder: Path) -> list[Path]:
+    """Draw the best and worst images and the histogram, as PNG files; what is undefined is skipped with a line."""
+    from locality.report.aggregates import NotMeasuredError
+    from locality.report.figures.catalogue import draw_figures
+
+    files = []
+    for name in FIGURES:
+        try:
+            files += draw_figures(evaluation.results, folder / "figures", [name], ["png"]).files[name]
+        except NotMeasuredError as reason:
+            say(f"locality: {reason}", error=True)
+    return files
 
 
 def _print(summary: ModelSummary) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from locality.report.tables.table import Table
     from locality.results.results import Results as ResultTables
 
-RESULTS_HELP = "Folder that `locality bench` wrote."
+RESULTS_HELP = "Folder that `locality bench` or `locality eval --out` wrote."
 WHICH_HELP = (
     "Tables, separated by commas: overview, locality, pairs, robust, certified, similarity, searches, faithfulness, "
     "curvature, faults, or the table of a measurement of your own. Default: all that were measured."

@@ -163,7 +163,7 @@ def read_results(folder: str | Path) -> Results:
     else:
         tables_folder = next((one for one in (run.tables, run.path) if (one / "results.json").is_file()), None)
         if tables_folder is None:
-            raise ValueError(f"`{folder}` holds no results: pass the folder that `locality bench SUITE --out` wrote")
+            raise ValueError(f"`{folder}` holds no results: pass the folder that `locality bench` or `eval --out` wrote")
         description = read_json(tables_folder / "results.json", ("name", "provenance"))
         paths = sorted(tables_folder.glob("*.parquet"))
         hashes = description.get("sha256", {path.stem: None for path in paths})  # earlier versions stored none
@@ -210,7 +210,10 @@ def _with(first: pa.Table, others: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 
 def write_about(folder: Path, description: Mapping[str, Any], rows: Mapping[str, int]) -> None:
-    """Write results.json: name, provenance, and the number of rows and the sha256 of each table."""
+    """Write results.json: name, provenance, and rows and sha256 of each table; tables that are not named are removed."""
+    for path in folder.glob("*.parquet"):
+        if path.stem not in rows:
+            path.unlink()  # of earlier results in this folder
     hashes = {name: file_hash(folder / f"{name}.parquet") for name, count in rows.items() if count}
     write_json(folder / "results.json", {**description, "rows": dict(rows), "sha256": hashes})
 

@@ -41,6 +41,13 @@ ROWS: Schema = {
     "found": bool,
     "crossed_to": int,  # −1 where no boundary was found
 }
+# One row per model × image × map that depends on neither the model nor the image: `scores.model_free_maps`.
+MODEL_FREE: Schema = {
+    "model": str,
+    "image_id": str,
+    "method": str,  # the name of the map
+    **dict.fromkeys(SCORES, float),
+}
 # One row per model.
 MODELS: Schema = {
     "model": str,

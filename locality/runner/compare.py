@@ -9,10 +9,9 @@ from typing import Any
 
 import pandas as pd
 
-from locality.runner.evaluate import Evaluation
+from locality.results.verdict import FEWEST_IMAGES
+from locality.runner.evaluation import Evaluation
 from locality.statistics import SIGNIFICANT, Paired, paired
-
-FEWEST_IMAGES = 10  # a verdict on fewer would be a guess
 
 Differences = dict[str, dict[str, Paired]]  # method ↦ score ↦ second minus first
 

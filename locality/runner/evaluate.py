@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import copy
-import functools
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from dataclasses import asdict, replace
 
 import pandas as pd
 import torch
@@ -18,62 +14,22 @@ from torch import Tensor, nn
 from locality.attribution.integrated_gradients import Points, quadrature
 from locality.data.dataset import ImageDataset, stack
 from locality.errors import ArgumentError
-from locality.files import write_atomically, write_csv
 from locality.progress import Progress, no_progress
 from locality.progress import progress as progress_bar
 from locality.results.schema import SCORES
+from locality.runner.evaluation import Evaluation
 from locality.runner.explain_batch import METHODS, Settings, brackets_of, explain, gaps_of, rows_of
+from locality.runner.gallery_rows import extreme_images, gallery_rows
 from locality.runner.provenance import provenance
-from locality.runner.summary import ModelSummary, model_free_rows, model_summary
+from locality.runner.suite_models import family_of, model_row
+from locality.runner.summary import model_free_rows
 from locality.scores import check_scores
 from locality.types import Batch, Channels, ModelSpec, TargetName
+from locality.zoo.load import known_card
+from locality.zoo.pixel_model import PixelModel
 
 MAX_BATCH_IMAGES = 64
 MAX_BATCH_PIXELS = 32 * 224 * 224
-
-
-@dataclass(frozen=True, eq=False)
-class Evaluation:
-    """What `evaluate` measured.
-
-    `rows` has one row per image × method, with the columns of `results.schema.ROWS` and those of further scores:
-
-    - `label`, `prediction`, `target` and `crossed_to` index the model's classes; −1 is none.
-    - `correct` is <NA> where the model does not know the label. An abstention has `abstained` True, prediction −1 and
-      `correct` False: it is not a right answer, and not a wrong one either (a wrong one has neither flag). Accuracy is
-      right / all images with known labels; the share of abstentions stands beside it.
-    - Scores are `nan` where they are undefined, as for abstentions, which are never attributed.
-
-    `model_free` has the same scores of maps that know neither the model nor the image, for comparison. `gaps` has the
-    completeness gap of IG and BIG, |Σ map − (f(x) − f(b))| / |f(x) − f(b)|, one row per image × method. `brackets` has the
-    certified radius and the distance of each boundary point, between which the nearest boundary lies; it has rows for
-    networks made for small Lipschitz constants, such as `liresnet`.
-    """
-
-    model: str
-    data: str
-    rows: pd.DataFrame
-    model_free: pd.DataFrame
-    gaps: pd.DataFrame
-    brackets: pd.DataFrame
-    provenance: dict[str, Any]
-
-    @functools.cached_property
-    def summary(self) -> ModelSummary:
-        """Means with 95 % intervals."""
-        return model_summary(self.rows, self.model_free, gaps=self.gaps, brackets=self.brackets)
-
-    def to_json(self) -> dict[str, Any]:
-        """The summary and the provenance as plain values; undefined is None."""
-        return {"model": self.model, "data": self.data, **self.summary.to_json(), "provenance": self.provenance}
-
-    def write(self, folder: str | Path) -> None:
-        """Write rows.parquet, rows.csv and summary.json, each atomically."""
-        out = Path(folder)
-        out.mkdir(parents=True, exist_ok=True)
-        write_atomically(out / "rows.parquet", lambda path: self.rows.to_parquet(path, index=False))
-        write_csv(out / "rows.csv", self.rows)
-        write_atomically(out / "summary.json", json.dumps(self.to_json(), indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def evaluate(
@@ -91,13 +47,15 @@ def evaluate(
     scores: Sequence[str] = (),
     points: Points = 20,
     to: int | None = None,
+    gallery: int = 0,
 ) -> Evaluation:
     """Measure how much of each map lies in the box, against chance, and how far the decision boundary is.
 
     Images are fitted to `model.spec` where needed. Each is decoded once, and the model is opened once per batch. `scores`
     are names in `locality.scores.SCORES` to measure besides precision, recall, F1 and lift. `points` are those on the
     paths of IG and BIG; "auto" takes as many as completeness needs. `to` is the class that boundary points must
-    have: images that have it are at distance 0, and their BIG is zero.
+    have: images that have it are at distance 0, and their BIG is zero. `gallery` is the number of images whose maps are
+    kept: those with the highest and the lowest lift.
 
     >>> from locality.data.dataset import load_dataset
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 64 * 64, 10))
@@ -106,7 +64,9 @@ def evaluate(
     (2, ['SM', 'SM'], 2)
     """
     settings = Settings(tuple(methods), search, target, channels, rho, seed)
-    return evaluate_with(settings, model, data, batch_size, device, progress, scores=scores, points=points, to=to)
+    return evaluate_with(
+        settings, model, data, batch_size, device, progress, scores=scores, points=points, to=to, gallery=gallery
+    )
 
 
 def evaluate_with(
@@ -120,6 +80,7 @@ def evaluate_with(
     scores: Sequence[str] = (),
     points: Points = 20,
     to: int | None = None,
+    gallery: int = 0,
 ) -> Evaluation:
     """`evaluate` with settings that are checked already; `name` is that of the result, the model's own by default."""
     check_scores(scores)
@@ -134,6 +95,8 @@ def evaluate_with(
     more_scores = [score for score in dict.fromkeys(scores) if score not in SCORES]
     if batch_size is not None and batch_size < 1:
         raise ArgumentError("batch_size", "at least 1", batch_size)
+    if gallery < 0:
+        raise ArgumentError("gallery", "a number of images", gallery)
     data = fitted(model, data)
     on_device = model if device is None else copy.deepcopy(model).to(device)
     own_name = name_of(model)
@@ -148,20 +111,37 @@ def evaluate_with(
             rows.append(rows_of(explanations, settings, own_name, more_scores))
             gaps.append(gaps_of(explanations))
             brackets.append(brackets_of(explanations))
-            model_free.append(model_free_rows(batch, settings, more_scores))
+            model_free.append(model_free_rows(batch, settings, own_name, more_scores))
             pixels |= {done + row: batch.images[row] for row in range(len(batch)) if done + row in hashed}
             done += len(batch)
             report(done, len(data))
+    scored = pd.concat(rows, ignore_index=True)
     chosen = {"scores": more_scores, "points": str(points), "to": to}
-    return Evaluation(
+    about = provenance(model, data, asdict(settings) | chosen, data.fingerprint(pixels))
+    evaluation = Evaluation(
         name or own_name,
         data.name,
-        pd.concat(rows, ignore_index=True),
+        scored,
         pd.concat(model_free, ignore_index=True),
         pd.concat(gaps, ignore_index=True),
         pd.concat(brackets, ignore_index=True),
-        provenance(model, data, asdict(settings) | chosen, data.fingerprint(pixels)),
+        about,
+        _described(model, name or own_name, data.name, about["weights_sha256"]),
     )
+    extreme = extreme_images(scored, gallery)
+    if not extreme:
+        return evaluation
+    # Maps do not depend on the batch, so those of a few images are computed again instead of keeping all.
+    explanations = explain(on_device, data.batch(extreme), settings, points=points, to=to)
+    return replace(evaluation, gallery=gallery_rows(explanations, data, own_name, settings.methods))
+
+
+def _described(model: nn.Module, name: str, data: str, weights_sha256: str) -> pd.DataFrame:
+    """The row of the table `models`: the model's card says how it was trained, if `load_model` knows one."""
+    own_name = name_of(model)
+    card = known_card(name) if isinstance(model, PixelModel) else None
+    family = own_name if card is None else family_of(own_name)
+    return pd.DataFrame([model_row(own_name, card, family, data, weights_sha256)])
 
 
 def batches(data: ImageDataset, size: int | None = None) -> Iterator[Batch]:

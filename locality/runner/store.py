@@ -137,9 +137,6 @@ class Store:
         if not files.holds(description):
             files.tables.mkdir(exist_ok=True)
             counts = {name: write_table(files.tables, name, files.pieces(plan, units, name)) for name in table_names(units)}
-            for path in files.tables.glob("*.parquet"):
-                if path.stem not in counts:
-                    path.unlink()  # of an earlier suite in this folder
             write_about(files.tables, description, counts)
         faults = pa.concat_tables(files.pieces(plan, units, "faults"))
         return frame_of(faults), tuple(description["provenance"]["notes"])

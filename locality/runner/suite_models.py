@@ -18,7 +18,7 @@ from locality.zoo.load import load_model
 from locality.zoo.model_card import ModelCard
 from locality.zoo.pixel_model import PixelModel
 from locality.zoo.state_dict import weights_hash
-from locality.zoo.trainings import TRAININGS, Kind
+from locality.zoo.trainings import TRAININGS, UNKNOWN, Kind
 
 # Where a catalogued name stops naming the architecture: resnet50_l2_3, tiny_resnet_robust8, vit_b16_robust.
 VARIANT = re.compile(rf"_(?:{'|'.join([*TRAININGS, *get_args(Kind), *NORMS])})(?![a-z])")
@@ -114,17 +114,24 @@ def model_rows(models: tuple[PlannedModel, ...]) -> list[dict[str, Any]]:
 
 
 def _model_row(model: PlannedModel) -> dict[str, Any]:
-    card = model.card
+    return model_row(model.name, model.card, model.family, model.data, model.weights_sha256, model.counterpart)
+
+
+def model_row(
+    name: str, card: ModelCard | None, family: str, data: str, weights_sha256: str, counterpart: str | None = None
+) -> dict[str, Any]:
+    """A row of `results.schema.MODELS`; a model without a card is of unknown training."""
+    threat = None if card is None else card.threat
     row = {
-        "model": model.name,
-        "family": model.family,
-        "training": card.training,
-        "kind": card.kind,
-        "norm": card.threat and card.threat.norm,
-        "epsilon": card.threat and card.threat.radius,
-        "counterpart": model.counterpart,
-        "data": model.data,
-        "weights_sha256": model.weights_sha256,
+        "model": name,
+        "family": family,
+        "training": UNKNOWN if card is None else card.training,
+        "kind": UNKNOWN if card is None else card.kind,
+        "norm": threat and threat.norm,
+        "epsilon": threat and threat.radius,
+        "counterpart": counterpart,
+        "data": data,
+        "weights_sha256": weights_sha256,
     }
     return {column: row[column] for column in MODELS}
 

@@ -100,8 +100,8 @@ def score_summaries(rows: pd.DataFrame, seed: int = 0) -> Scores:
     }
 
 
-def model_free_rows(batch: Batch, settings: Settings, more_scores: Sequence[str] = ()) -> pd.DataFrame:
-    """Scores of maps that know neither the model nor the image: one row per image × map."""
+def model_free_rows(batch: Batch, settings: Settings, model_name: str, more_scores: Sequence[str] = ()) -> pd.DataFrame:
+    """Scores of maps that know neither the model nor the image: one row per image × map, as the model sees the images."""
     from locality.runner.explain_batch import scored  # here, because summaries alone do not need torch
     from locality.scores.model_free_maps import MODEL_FREE_MAPS
 
@@ -110,7 +110,7 @@ def model_free_rows(batch: Batch, settings: Settings, more_scores: Sequence[str]
     for name, make in MODEL_FREE_MAPS.items():
         scores = scored(make(batch.images, settings.seed), batch.masks, settings, more_scores)
         values = {score: numbers.tolist() for score, numbers in scores.items()}
-        tables.append(pd.DataFrame({"image_id": batch.ids, "method": name, **values}))
+        tables.append(pd.DataFrame({"model": model_name, "image_id": batch.ids, "method": name, **values}))
     return pd.concat(tables, ignore_index=True)
 
 

@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from locality import load_model
 from locality.cli import app
+from locality.results.folder import read_results
 
 
 @pytest.fixture(autouse=True)
@@ -21,16 +22,48 @@ def run(*arguments: str) -> str:
 
 
 def test_eval_prints_a_table_and_writes_rows(tmp_path: Path) -> None:
-    text = run("eval", "--model", "shapes_cnn", "--limit", "10", "--methods", "SM,BIG", "--out", str(tmp_path))
+    out = ("--out", str(tmp_path), "--figures")
+    text = run("eval", "--model", "shapes_cnn", "--limit", "10", "--methods", "SM,BIG", *out)
+    assert text.splitlines()[-1].startswith("shapes_cnn does not look at the object: no method is above chance")
     assert "accuracy 1.000" in text
     assert "boundary found for 10 of 10 images" in text
     assert "lift" in text
-    rows = pd.read_parquet(tmp_path / "rows.parquet")
+    rows = pd.read_parquet(tmp_path / "tables/rows.parquet")
     assert len(rows) == 20
     assert len(pd.read_csv(tmp_path / "rows.csv")) == 20
     summary = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
     assert summary["methods"]["BIG"]["f1"]["mean"] == pytest.approx(rows[rows["method"] == "BIG"]["f1"].mean())
-    assert {path.name for path in tmp_path.iterdir()} == {"rows.parquet", "rows.csv", "summary.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {"figures", "tables", "rows.csv", "summary.json"}
+    assert {path.name for path in (tmp_path / "figures").iterdir()} == {"best_and_worst.png", "score_histogram.png"}
+    # What is written is read as the results of a benchmark are.
+    results = read_results(tmp_path)
+    assert len(results.gallery) == 8
+    lifts = rows.groupby("image_id")["lift"].mean().sort_values()
+    assert {image.image_id for image in results.gallery} == {*lifts.index[:4], *lifts.index[-4:]}
+    assert results.models.loc[0, ["model", "kind", "data"]].tolist() == ["shapes_cnn", "standard", "shapes"]
+    table = run("table", str(tmp_path), "--which", "locality", "--format", "csv")
+    assert table.splitlines()[1].startswith("shapes_cnn,standard,SM,")
+    drawn = run("figures", str(tmp_path), "--out", str(tmp_path / "drawn"), "--format", "png")
+    assert "Figure 3.2 skipped: it would have one point; `means` has its numbers" in drawn
+    assert {path.stem for path in (tmp_path / "drawn").iterdir()} >= {"means", "fig3_3", "score_histogram"}
+    assert "report.html" in run("report", str(tmp_path), "--out", str(tmp_path / "report.html"))
+
+
+def test_figures_need_a_folder_and_a_benchmark_is_not_overwritten(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["eval", "--model", "shapes_cnn", "--figures"])
+    assert str(result.exception).startswith("`--out` must be given with --figures")
+    (tmp_path / "plan.json").write_text("{}", encoding="utf-8")
+    result = CliRunner().invoke(app, ["eval", "--model", "shapes_cnn", "--out", str(tmp_path)])
+    assert "`out` must be a folder without the results of a benchmark" in str(result.exception)
+
+
+def test_a_second_evaluation_leaves_no_table_of_the_first(tmp_path: Path) -> None:
+    few = ("eval", "--model", "shapes_cnn", "--limit", "2", "--methods", "SM", "--out", str(tmp_path))
+    run(*few, "--figures")
+    assert (tmp_path / "tables/gallery.parquet").is_file()
+    text = run(*few)
+    assert text.splitlines()[-1].endswith("2 images have a lift by every method, 10 are needed.")
+    assert not (tmp_path / "tables/gallery.parquet").exists()
 
 
 def test_json_is_one_object_as_the_design_says() -> None:
@@ -46,6 +79,7 @@ def test_json_is_one_object_as_the_design_says() -> None:
         "boundary",
         "completeness",
         "provenance",
+        "verdict",
     } == set(found)
     assert found["model_free"]["uniform"]["lift"]["mean"] == 0
     assert found["model_free"]["centred Gaussian"]["f1"]["mean"] > found["model_free"]["uniform"]["f1"]["mean"]
@@ -115,8 +149,8 @@ def test_bad_input_is_one_sentence(arguments: list[str], message: str) -> None:
 def test_the_class_of_boundary_points_is_chosen_by_name_or_number(tmp_path: Path) -> None:
     few = ["eval", "--model", "shapes_cnn", "--limit", "3", "--methods", "BSM", "--out", str(tmp_path), "--to"]
     run(*few, "star")
-    rows = pd.read_parquet(tmp_path / "rows.parquet")
+    rows = pd.read_parquet(tmp_path / "tables/rows.parquet")
     star = load_model("shapes_cnn").spec.classes.index("star")
     assert (rows["crossed_to"] == star).all()
     run(*few, str(star))
-    assert pd.read_parquet(tmp_path / "rows.parquet").equals(rows)
+    assert pd.read_parquet(tmp_path / "tables/rows.parquet").equals(rows)

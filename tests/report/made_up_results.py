@@ -120,6 +120,12 @@ def made_up_results(
                 searches.append((model.name, ids[index], search, far, there, gradients, gradients // 2, seconds))
     for model in models:
         curvature.add(model, images)
+    free = [
+        (model.name, image, name, share, 1.0, 2 * share / (1 + share), lift)
+        for model in models
+        for image, share in zip(ids, shares.tolist(), strict=True)
+        for name, lift in (("uniform", 0.0), ("centred Gaussian", 0.15 + 0.1 * (share - 0.4)))
+    ]
     described = [
         (one.name, one.family, one.training, one.kind, one.norm, one.epsilon, one.counterpart, "tiny-imagenet", "0" * 64)
         for one in models
@@ -127,6 +133,7 @@ def made_up_results(
     several = {
         "rows": rows,
         "models": described,
+        "model_free": free,
         "faults": [(models[0].name, "block 3", "image-7", "out of memory")],
         "robust": robust,
         "certified": certified,

@@ -16,7 +16,8 @@ from locality.data.dataset import ImageDataset, load_dataset
 from locality.results.folder import read_results
 from locality.results.schema import SCORES
 from locality.runner.dry_run import Counted
-from locality.runner.evaluate import Evaluation, evaluate
+from locality.runner.evaluate import evaluate
+from locality.runner.evaluation import Evaluation
 from locality.runner.run import Machine, run_suite
 from locality.runner.suite import ModelChoice
 

@@ -81,7 +81,7 @@ def test_similarity_shares_the_maps_of_locality() -> None:
         model = Counted(load_model("suite_models:steady"))
         images = images_of(plan.suite, task.part, plan.models[0])
         tables = block_tables(task, model, images, [images[0], images[1]], {})
-        assert list(tables) == ["rows", *measurements]
+        assert list(tables) == ["rows", "model_free", *measurements]
         assert tables["rows"]["method"].tolist() == ["SM", "IG"] * 2
         counts.append((model.tally.gradients / 2, model.tally.forwards / 2, nominal_work(task)))
     (alone, forwards, nominal), (both, forwards_of_both, nominal_of_both) = counts

@@ -19,6 +19,7 @@ from locality.boundary import find_boundary
 from locality.data.dataset import ImageDataset, load_dataset
 from locality.data.defaults import default_data
 from locality.model_calls import Model
+from locality.results.folder import read_results
 from locality.results.schema import ROWS
 from locality.runner.evaluate import evaluate, fitted
 from locality.runner.explain_batch import Settings
@@ -203,7 +204,7 @@ def test_units_decode_each_image_once_and_open_the_model_once_per_block(
 def test_an_evaluation_is_written_and_read_back(model: nn.Module, data: ImageDataset, tmp_path: Path) -> None:
     evaluation = evaluate(model, data, ["SM"], progress=False)
     evaluation.write(tmp_path / "new/folder")
-    back = pd.read_parquet(tmp_path / "new/folder/rows.parquet")
+    back = read_results(tmp_path / "new/folder").rows
     pd.testing.assert_frame_equal(back, evaluation.rows, check_dtype=False)
     assert len(pd.read_csv(tmp_path / "new/folder/rows.csv")) == 6
     assert json.loads((tmp_path / "new/folder/summary.json").read_text(encoding="utf-8")) == evaluation.to_json()

@@ -4,7 +4,8 @@ import pytest
 
 from locality.data.dataset import load_dataset
 from locality.runner.compare import compare
-from locality.runner.evaluate import Evaluation, evaluate
+from locality.runner.evaluate import evaluate
+from locality.runner.evaluation import Evaluation
 from locality.zoo.load import load_model
 
 IMAGES = 60
@@ -43,6 +44,13 @@ def test_the_robust_model_looks_at_the_object(evaluations: dict[str, Evaluation]
     for name, scores in compare(*evaluations.values()).differences.items():
         assert scores["f1"].low > 0.15, name
         assert scores["lift"].low > 0.25, name
+
+
+def test_the_verdict_is_the_known_answer(evaluations: dict[str, Evaluation]) -> None:
+    assert evaluations["shapes_cnn"].verdict.looks is False
+    assert evaluations["shapes_cnn_robust"].verdict.looks is True
+    sentence = evaluations["shapes_cnn"].to_json()["verdict"]["sentence"]
+    assert sentence.startswith("shapes_cnn does not look at the object: no method is above chance (lift SM −0.0")
 
 
 def test_the_boundary_of_the_robust_model_is_further_away(evaluations: dict[str, Evaluation]) -> None:

@@ -36,7 +36,16 @@ TABLES: dict[str, TableFunction] = {
     "faults": faults_table,
 }
 # Tables of results that need no generic table: TABLES or figures show them.
-LAID_OUT = {*TABLES, "rows", "models", "gallery", "layer_randomisation", "curvature_models", "curvature_images"}
+LAID_OUT = {
+    *TABLES,
+    "rows",
+    "models",
+    "model_free",
+    "gallery",
+    "layer_randomisation",
+    "curvature_models",
+    "curvature_images",
+}
 
 
 def tables(results: Results, which: Sequence[str] | None = None) -> tuple[Table, ...]:

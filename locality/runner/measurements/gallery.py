@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-import pandas as pd
-import torch
-from torch import Tensor
-
 from locality.errors import Problem
-from locality.imagenet_classes import class_word
 from locality.results.gallery import GALLERY as TABLE
+from locality.runner.gallery_rows import gallery_rows
 from locality.runner.measurement import Block, Measurement, Part, Tables, given_once, map_numbers
 from locality.runner.suite import Suite
 from locality.runner.work import Work, maps_work
-from locality.types import ABSTAINED
 
 
 @dataclass(frozen=True)
@@ -35,39 +28,8 @@ def parts(suite: Suite) -> Iterator[Part]:
 
 
 def rows(block: Block) -> Tables:
-    """One row per image × method. The map of an abstention is `nan`, and its prediction missing."""
-    explanations = block.explanations()
-    manifest = block.data.manifest.images
-    wnids = dict(zip(manifest["id"], manifest["wnid"], strict=True))
-    pixels = (block.batch.images * 255).round().byte().permute(0, 2, 3, 1).contiguous().numpy()
-    map_row = {image_id: row for row, image_id in enumerate(explanations.attributed.ids)}
-    table = []
-    for row, image_id in enumerate(block.batch.ids):
-        boxes = json.dumps([(box.x0, box.y0, box.x1, box.y1) for box in block.batch.boxes[row]])
-        predicted = _class_name(int(explanations.predictions[row]), block.data.classes)
-        about = (block.name, image_id, class_word(wnids[image_id].split()[0]), predicted)
-        picture = (*pixels[row].shape[:2], pixels[row].tobytes(), boxes)
-        for name in block.part.methods:
-            if image_id in map_row:
-                plane = explanations.maps[name][map_row[image_id]].sum(0)
-            else:
-                plane = torch.full(pixels[row].shape[:2], torch.nan)
-            table.append((*about, *picture, name, _stored(plane)))
-    return {"gallery": pd.DataFrame(table, columns=list(TABLE))}
-
-
-def _class_name(prediction: int, classes: tuple[str, ...]) -> str | None:
-    if prediction == ABSTAINED:
-        return None
-    return class_word(classes[prediction]) if prediction < len(classes) else f"class {prediction}"
-
-
-def _stored(plane: Tensor) -> bytes:
-    """The map scaled to a largest absolute value of 1, in half precision."""
-    values = plane.cpu().double()
-    largest = float(values.abs().max())
-    scaled = values / largest if largest > 0 else values  # nan where undefined
-    return scaled.numpy().astype(np.float16).tobytes()
+    """One row per image × method."""
+    return {"gallery": gallery_rows(block.explanations(), block.data, block.name, block.part.methods)}
 
 
 def problems(suite: Suite) -> list[Problem]:

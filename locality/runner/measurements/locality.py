@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from locality.errors import Problem
-from locality.results.schema import ROWS
+from locality.results.schema import MODEL_FREE, ROWS
 from locality.runner.explain_batch import rows_of
 from locality.runner.measurement import Block, Measurement, Part, Tables, as_json
 from locality.runner.suite import Suite
+from locality.runner.summary import model_free_rows
 from locality.runner.work import Work, maps_work
 
 
@@ -27,8 +28,12 @@ def parts(suite: Suite) -> Iterator[Part]:
 
 
 def rows(block: Block) -> Tables:
-    """One row per image × method."""
-    return {"rows": rows_of(block.explanations(), block.explain_settings, block.name)}
+    """One row per image × method, and per image × map that depends on neither the model nor the image."""
+    settings = block.explain_settings
+    return {
+        "rows": rows_of(block.explanations(), settings, block.name),
+        "model_free": model_free_rows(block.batch, settings, block.name),
+    }
 
 
 def problems(suite: Suite) -> list[Problem]:
@@ -47,4 +52,6 @@ def work(suite: Suite, part: Part) -> Work:
     return maps_work(suite.search, part.methods)
 
 
-LOCALITY = Measurement("locality", LocalitySettings, {"rows": ROWS}, parts, rows, problems, work, needs_regions=True)
+LOCALITY = Measurement(
+    "locality", LocalitySettings, {"rows": ROWS, "model_free": MODEL_FREE}, parts, rows, problems, work, needs_regions=True
+)
