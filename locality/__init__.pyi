@@ -34,6 +34,7 @@ from .errors import Fault as Fault
 from .errors import ModelError as ModelError
 from .model_calls.outputs import OneLabel as OneLabel
 from .report.explanation import explain_image as explain_image
+from .report.page.notebook import html_report as html_report
 from .robustness.landscape import input_landscape as input_landscape
 from .robustness.landscape import weight_landscape as weight_landscape
 from .robustness.robust_accuracy import robust_accuracy as robust_accuracy

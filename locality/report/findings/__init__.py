@@ -10,6 +10,7 @@ from locality.report.findings.extent import abstentions, extent, faults
 from locality.report.findings.maps import closer_maps, layer_randomisation
 from locality.report.findings.pairs import above_every_standard_model, boundary_distance, higher_than_counterpart
 from locality.report.findings.trends import trend_with_accuracy, trend_with_robust_accuracy
+from locality.report.findings.verdicts import looking_models
 from locality.results.results import Results, unfinished
 
 Finding = Callable[[Results, Aggregates], list[str]]  # the sentences; none where it was not measured
@@ -17,6 +18,7 @@ Finding = Callable[[Results, Aggregates], list[str]]  # the sentences; none wher
 FINDINGS: tuple[Finding, ...] = (
     extent,
     abstentions,
+    looking_models,
     higher_than_counterpart,
     above_every_standard_model,
     above_chance,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import math
 from typing import Any
 
@@ -11,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from locality.pictures import png_address
 from locality.report.aggregates import USUAL_METHODS
 from locality.report.estimates import floats
 from locality.report.figures.heatmaps import FAINT, NEGATIVE, POSITIVE, Map, abstained_images
@@ -102,9 +101,7 @@ def _first_methods(methods: list[str]) -> list[int]:
 
 
 def _png(pixels: NDArray[np.uint8]) -> str:
-    buffer = io.BytesIO()
-    Image.fromarray(np.ascontiguousarray(pixels)).save(buffer, "PNG", optimize=True)
-    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    return png_address(Image.fromarray(np.ascontiguousarray(pixels)))
 
 
 def _number(value: float) -> float | None:

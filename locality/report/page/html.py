@@ -25,13 +25,18 @@ from locality.report.figures.catalogue import FIGURES
 from locality.report.figures.files import figure_bytes
 from locality.report.figures.options import FigureOptions, by_data
 from locality.report.findings import sentences
+from locality.report.findings.verdicts import answer
+from locality.report.models import models_of
 from locality.report.page.gallery import gallery_data
+from locality.report.page.images import image_table
 from locality.report.tables.build import tables
+from locality.report.tables.formats import csv_text
 from locality.report.tables.table import Cell, Column, Table
 from locality.results.results import Results
 
-SHOWN_FIGURES = ("3.4", "3.5", "3.2", "distance", "2.4", "3.3", "B.1", "B.2")
+SHOWN_FIGURES = ("3.4", "3.5", "3.2", "distance", "means", "histogram", "extremes", "2.4", "3.3", "B.1", "B.2")
 PIXELS = 140  # per inch of a figure
+FEW = 4  # rows of a table that needs no filter
 LONG = 24  # characters of a text cell that may be wrapped
 
 
@@ -58,12 +63,13 @@ def report_page(results: Results) -> str:
     >>> "<h1>&lt;b&gt;</h1>" in page, "<b>" in page
     (True, False)
     """
-    gallery = gallery_data(results)
+    gallery, images, built = gallery_data(results), image_table(results), tables(results)
     sections = [
         Section("summary", "Summary", _list(sentences(results))),
         Section("figures", "Figures", "".join(_figures(results))),
         Section("gallery", "Gallery", _gallery(gallery)),
-        Section("tables", "Tables", "".join(_table(table) for table in tables(results))),
+        Section("tables", "Tables", "".join(_table(table) for table in built)),
+        Section("images", "Images", _images(images)),
         Section("provenance", "Provenance", _provenance(results)),
     ]
     shown = [section for section in sections if section.content]
@@ -74,6 +80,8 @@ def report_page(results: Results) -> str:
     return page.substitute(
         policy=_policy(style, script),
         title=escape(results.name),
+        question=f"{'Does this model' if len(models_of(results)) == 1 else 'Do these models'} look at the object?",
+        answer=escape(answer(results)),
         style=style,
         script=script,
         navigation=" ".join(f'<a href="#{section.name}">{escape(section.title)}</a>' for section in shown),
@@ -82,7 +90,7 @@ def report_page(results: Results) -> str:
             for section in shown
         ),
         version=escape(__version__),
-        data=json_in_html(gallery),
+        data=json_in_html({"gallery": gallery, "images": images, "csv": {one.name: csv_text(one) for one in built}}),
     )
 
 
@@ -122,7 +130,9 @@ def _figures(results: Results) -> list[str]:
     parts = by_data(results)
     content = []
     for data, part in parts.items():
-        drawn = [figure for name in SHOWN_FIGURES for figure in _figure(part, name, data)]
+        # The best and worst images of a single model are shown instead of its first ones.
+        shown = [name for name in SHOWN_FIGURES if name != "3.3" or len(models_of(part)) > 1]
+        drawn = [figure for name in shown for figure in _figure(part, name, data)]
         content += [f"<h3>{escape(data)}</h3>"] if drawn and len(parts) > 1 else []
         content += drawn
     return content
@@ -134,6 +144,8 @@ def _figure(results: Results, name: str, data: str) -> list[str]:
         plot = drawing.draw(results, FigureOptions(), "page")
     except NotMeasuredError:
         return []
+    if plot.points == 1:
+        return []  # `means` has the numbers of all figures that would have one point
     picture = base64.b64encode(figure_bytes(plot.figure, "svg")).decode()
     number = f"Figure {name}. " if name[-1].isdigit() else ""
     words = f"<strong>{escape(number + drawing.title)}.</strong> {escape(drawing.caption(plot, data))}"
@@ -151,10 +163,35 @@ def _table(table: Table) -> str:
     )
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in table.note_texts())
     return (
-        f'<h3 id="table-{escape(table.name)}">{escape(table.title)}</h3>\n'
+        f'<h3 id="table-{escape(table.name)}">{escape(table.title)}</h3>\n{_tools(table.name, len(table.rows))}'
         '<div><p class="hint" aria-hidden="true">More columns on the right: scroll →</p><div class="wide" tabindex="0">'
         f'<table class="sortable" aria-labelledby="table-{escape(table.name)}"><thead><tr>{head}</tr></thead>\n'
         f"<tbody>\n{body}</tbody></table></div></div>\n{notes}\n"
+    )
+
+
+def _tools(name: str, rows: int) -> str:
+    """The filter of a table, if it is long, and the button that saves it as a CSV file."""
+    search = '<input type="search" class="filter" placeholder="Filter rows" aria-label="Filter rows">' if rows > FEW else ""
+    return f'<p class="tools">{search}<button type="button" class="csv" data-table="{escape(name)}">CSV</button></p>\n'
+
+
+def _images(images: dict[str, Any] | None) -> str:
+    """The table image by image, which the script fills."""
+    if images is None:
+        return ""
+    columns = [
+        Column(title, title, "text" if place < images["text"] else "number") for place, title in enumerate(images["columns"])
+    ]
+    omitted = f" {images['omitted']:,} more rows are stored; this page has the first ones." if images["omitted"] else ""
+    return (
+        '<p class="note">One row per image and model. A name that is a link shows the image in the gallery.'
+        f"{omitted}</p>\n{_tools('images', len(images['rows']))}"
+        '<div><p class="hint" aria-hidden="true">More columns on the right: scroll →</p><div class="wide" tabindex="0">'
+        f'<table id="image-table" aria-label="Images"><thead><tr>{"".join(map(_head, columns))}</tr></thead>'
+        "<tbody></tbody></table></div></div>\n"
+        '<p class="note"><span id="image-count" role="status"></span> '
+        '<button type="button" id="more-images">Show more</button></p>'
     )
 
 

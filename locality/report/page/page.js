@@ -1,27 +1,28 @@
 "use strict";
 (() => {
   // Tables: a click on a column's title sorts by it, a second click reverses the order. Missing numbers stay at the end.
-  const sortBy = (table, column, head) => {
+  const sorted = (head, items, valueOf) => {
     const numeric = head.dataset.type !== "text";
     // Numbers start with the largest, text with the first in the alphabet.
     const start = numeric ? "descending" : "ascending";
     const back = numeric ? "ascending" : "descending";
     const wanted = head.getAttribute("aria-sort") === start ? back : start;
     const direction = wanted === "ascending" ? 1 : -1;
-    const body = table.tBodies[0];
-    const rows = Array.from(body.rows).map((row) => {
-      const cell = row.cells[column];
-      const value = numeric ? (cell.dataset.value === undefined ? null : Number(cell.dataset.value)) : cell.textContent;
-      return { row, value };
-    });
-    rows.sort((one, other) => {
+    for (const cell of head.parentElement.cells) cell.removeAttribute("aria-sort");
+    head.setAttribute("aria-sort", wanted);
+    return items.map((item) => ({ item, value: valueOf(item, numeric) })).sort((one, other) => {
       if (one.value === null || other.value === null) return (one.value === null) - (other.value === null);
       const order = numeric ? one.value - other.value : one.value.localeCompare(other.value, "en", { numeric: true });
       return direction * order;
-    });
-    body.append(...rows.map((entry) => entry.row));
-    for (const cell of table.tHead.rows[0].cells) cell.removeAttribute("aria-sort");
-    head.setAttribute("aria-sort", wanted);
+    }).map((entry) => entry.item);
+  };
+  const sortBy = (table, column, head) => {
+    const valueOf = (row, numeric) => {
+      const cell = row.cells[column];
+      if (!numeric) return cell.textContent;
+      return cell.dataset.value === undefined ? null : Number(cell.dataset.value);
+    };
+    table.tBodies[0].append(...sorted(head, Array.from(table.tBodies[0].rows), valueOf));
   };
   for (const table of document.querySelectorAll("table.sortable")) {
     Array.from(table.tHead.rows[0].cells).forEach((head, column) => {
@@ -42,10 +43,98 @@
   window.addEventListener("resize", markWide);
   markWide();
 
-  // The gallery.
-  const data = JSON.parse(document.getElementById("gallery-data").textContent);
-  if (data === null) return;
   const byId = (id) => document.getElementById(id);
+  const page = JSON.parse(byId("page-data").textContent);
+
+  // CSV files of tables, from the page itself.
+  const save = (name, text) => {
+    const address = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
+    const link = document.createElement("a");
+    link.href = address;
+    link.download = `${name}.csv`;
+    link.click();
+    URL.revokeObjectURL(address);
+  };
+  for (const button of document.querySelectorAll("button.csv")) {
+    const name = button.dataset.table;
+    button.addEventListener("click", () => save(name, name === "images" ? imagesAsCsv() : page.csv[name]));
+  }
+
+  // Filters: rows that contain every word stay.
+  const matches = (text, query) => query.toLowerCase().split(/\s+/).every((word) => text.toLowerCase().includes(word));
+  for (const field of document.querySelectorAll("#tables .filter")) {
+    const body = field.parentElement.nextElementSibling.querySelector("tbody");
+    field.addEventListener("input", () => {
+      for (const row of body.rows) row.hidden = !matches(row.textContent, field.value.trim());
+    });
+  }
+
+  // Image by image.
+  let choose = () => {}; // shows an image of the gallery
+  const STEP = 100; // rows shown at first, and added by each click
+  const images = page.images;
+  let order = images === null ? [] : images.rows;
+  let most = STEP;
+  const chosenRows = () => {
+    const field = document.querySelector("#images .filter");
+    const query = field === null ? "" : field.value.trim();
+    return query === "" ? order : order.filter((row) => matches(row.slice(0, images.text).join(" "), query));
+  };
+  const imagesAsCsv = () => {
+    // A text that a spreadsheet would run as a formula is prefixed with an apostrophe.
+    const quoted = (value) => `"${String(value).replace(/^(?=[=+\-@\t\r])/, "'").replaceAll('"', '""')}"`;
+    const line = (row) => row.map((value) => (value === null ? "" : typeof value === "number" ? value : quoted(value))).join(",");
+    return [images.columns, ...chosenRows()].map(line).join("\r\n") + "\r\n";
+  };
+  const imageCell = (value, column) => {
+    const cell = document.createElement("td");
+    if (column < images.text) cell.className = "text";
+    if (column === 0 && Object.hasOwn(images.pictures, value) && page.gallery !== null && images.pictures[value] < page.gallery.images.length) {
+      const link = document.createElement("button");
+      link.type = "button";
+      link.className = "link";
+      link.textContent = value;
+      link.addEventListener("click", () => {
+        choose(images.pictures[value], false);
+        byId("gallery").scrollIntoView();
+      });
+      cell.append(link);
+    } else if (typeof value === "number") {
+      cell.textContent = (Math.round(1000 * value) / 1000 + 0).toFixed(3).replace("-", "−");
+    } else {
+      cell.textContent = value === null ? "–" : value;
+    }
+    return cell;
+  };
+  const listImages = () => {
+    const rows = chosenRows();
+    byId("image-table").tBodies[0].replaceChildren(...rows.slice(0, most).map((row) => {
+      const made = document.createElement("tr");
+      made.append(...row.map(imageCell));
+      return made;
+    }));
+    byId("image-count").textContent = `${Math.min(most, rows.length)} of ${rows.length} rows`;
+    byId("more-images").hidden = rows.length <= most;
+    markWide();
+  };
+  if (images !== null) {
+    Array.from(byId("image-table").tHead.rows[0].cells).forEach((head, column) => {
+      head.querySelector("button").addEventListener("click", () => {
+        order = sorted(head, order, (row) => row[column]);
+        listImages();
+      });
+    });
+    document.querySelector("#images .filter")?.addEventListener("input", listImages);
+    byId("more-images").addEventListener("click", () => {
+      most += STEP;
+      listImages();
+    });
+    listImages();
+  }
+
+  // The gallery.
+  const data = page.gallery;
+  if (data === null) return;
   const list = byId("pictures");
   const sheet = byId("sheet");
   const contrast = byId("contrast");
@@ -195,7 +284,7 @@
     sheet.dataset.drawn = String(mine);
   };
 
-  const choose = (index, focus) => {
+  choose = (index, focus) => {
     state.image = (index + data.images.length) % data.images.length;
     Array.from(list.children).forEach((item, position) => {
       const chosen = position === state.image;

@@ -1,6 +1,7 @@
 """The page in a real browser: tables, gallery, policy."""
 
 import io
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -113,7 +114,7 @@ def test_tables_fit_or_say_that_there_is_more(window: Browser, tmp_path: Path) -
     with only_figures():
         shown(window, write_report(results, tmp_path / "page.html"))
     found = window.run(look)
-    assert [wide for wide, *_ in found] == [False] * len(TABLES)
+    assert [wide for wide, *_ in found] == [False] * (len(TABLES) + 1)  # and the images
     assert not any(hint or more for _, hint, more in found)
     longer = {name: f"{name}_trained_on_one_thing_and_then_on_another" for name in results.models["model"]}
     robust = [results["robust"].assign(epsilon=levels / 255) for levels in range(1, 9)]
@@ -227,3 +228,59 @@ def test_the_gallery_names_kinds_and_abstentions(window: Browser, tmp_path: Path
         ["random", "tiny_resnet_random random, predicts circle"],
     ]
     assert window.log() == []
+
+
+@needs_browser
+@pytest.mark.slow
+def test_rows_are_filtered_images_lead_to_the_gallery_and_tables_are_saved(window: Browser, page: Path) -> None:
+    shown(window, page)
+    rows = "return Array.from(document.querySelectorAll('#image-table tbody tr')).length"
+    assert window.run(rows) == 100
+    assert window.run("return document.getElementById('image-count').textContent") == "100 of 144 rows"
+    window.click("#more-images")
+    assert window.run(rows) == 144
+    window.run(
+        "const field = document.querySelector('#images .filter'); field.value = 'image-1 resnet_RANDOM';"
+        "field.dispatchEvent(new Event('input'))"
+    )
+    assert window.run(rows) == 11  # image-1 and image-10 to image-19
+    before = turn(window)
+    window.click("#image-table .link")
+    redrawn(window, before)
+    assert window.run("return document.getElementById('shown').textContent") == "Image 2 of 2: square, image-1"
+    window.run(
+        "window.saved = []; URL.createObjectURL = (blob) => { blob.text().then((text) => window.saved.push(text));"
+        " return '#' }; HTMLAnchorElement.prototype.click = () => {}"
+    )
+    window.click("button.csv[data-table=images]")
+    window.click("button.csv[data-table=overview]")
+    images, overview = window.wait("return window.saved.length === 2 && window.saved")
+    assert images.splitlines()[0].startswith('"image","model","prediction","distance","F1 SM"')
+    assert len(images.splitlines()) == 12
+    assert overview.startswith("model,training,accuracy")
+    window.run(
+        "const field = document.querySelector('#tables .filter'); field.value = 'robust8';"
+        "field.dispatchEvent(new Event('input'))"
+    )
+    visible = (
+        "return Array.from(document.querySelector('table.sortable').tBodies[0].rows).filter((row) => !row.hidden).length"
+    )
+    assert window.run(visible) == 1
+    assert window.log() == []
+
+
+@needs_browser
+@pytest.mark.slow
+def test_dark_mode_and_the_first_column(window: Browser, page: Path) -> None:
+    def emulate(scheme: str) -> list[int]:
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        window.call("/goog/cdp/execute", {"cmd": "Emulation.setEmulatedMedia", "params": {"features": features}})
+        colour = window.run("return getComputedStyle(document.body).backgroundColor")
+        return [int(part) for part in re.findall(r"\d+", colour)]
+
+    shown(window, page)
+    assert min(emulate("light")) > 240
+    assert max(emulate("dark")) < 60
+    emulate("light")
+    sticky = "return getComputedStyle(document.querySelector('table.sortable tbody td')).position"
+    assert window.run(sticky) == "sticky"

@@ -32,11 +32,11 @@ def test_untrusted_names_are_text(hostile: Path) -> None:
     text = hostile.read_text(encoding="utf-8")
     parsed = Page(text)
     scripts = [attributes for tag, attributes in parsed.elements if tag == "script"]
-    assert scripts == [{"type": "application/json", "id": "gallery-data"}, {}]
+    assert scripts == [{"type": "application/json", "id": "page-data"}, {}]
     assert all(not name.startswith("on") for _, attributes in parsed.elements for name in attributes)
     assert "alert(1)</script>" not in text
     assert "<h1>a_b%&amp; &lt;script&gt;alert(1)&lt;/script&gt;</h1>" in text
-    data = re.search(r'id="gallery-data">(.*?)</script>', text, re.DOTALL)
+    data = re.search(r'id="page-data">(.*?)</script>', text, re.DOTALL)
     assert data is not None
     assert json.loads(data[1])["images"][0]["id"] == f"</script>{SCRIPT}"
 
