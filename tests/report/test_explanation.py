@@ -194,7 +194,15 @@ def test_an_image_may_be_a_file_a_pillow_image_an_array_or_a_tensor(tmp_path: Pa
     Image.fromarray(levels).save(tmp_path / "a.png")
     tensor = torch.from_numpy(levels).permute(2, 0, 1)
     with Image.open(tmp_path / "a.png") as opened:
-        given = [tmp_path / "a.png", opened, levels, levels / 255, levels.astype(np.float32) / 255, tensor, tensor / 255]
+        given: list[Any] = [
+            tmp_path / "a.png",
+            opened,
+            levels,
+            levels / 255,
+            levels.astype(np.float32) / 255,
+            tensor,
+            tensor / 255,
+        ]
         found = [explain_image(Linear(), image, ["SM"]) for image in given]
     assert [one.name for one in found[:3]] == ["a.png", "a.png", "image"]
     for one in found:

@@ -38,7 +38,7 @@ def test_untrusted_names_are_text(hostile: Path) -> None:
     assert "<h1>a_b%&amp; &lt;script&gt;alert(1)&lt;/script&gt;</h1>" in text
     data = re.search(r'id="page-data">(.*?)</script>', text, re.DOTALL)
     assert data is not None
-    assert json.loads(data[1])["images"][0]["id"] == f"</script>{SCRIPT}"
+    assert json.loads(data[1])["gallery"]["images"][0]["id"] == f"</script>{SCRIPT}"
 
 
 def test_the_page_needs_nothing_from_elsewhere(page: Path) -> None:
@@ -58,16 +58,17 @@ def test_the_page_needs_nothing_from_elsewhere(page: Path) -> None:
 def test_every_part_is_there(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     ids = [attributes["id"] for tag, attributes in Page(text).elements if tag == "section"]
-    assert ids == ["summary", "figures", "gallery", "tables", "provenance"]
-    assert text.count("<figure><img") == len(html.SHOWN_FIGURES)
-    assert text.count("Data: tiny-imagenet.") == len(html.SHOWN_FIGURES)
+    assert ids == ["summary", "figures", "gallery", "tables", "images", "provenance"]
+    shown = len(html.SHOWN_FIGURES) - 1  # `means` is for one model
+    assert text.count("<figure><img") == shown
+    assert text.count("Data: tiny-imagenet.") == shown
     assert text.count('<table class="sortable"') == len(TABLES)
     assert "Robust models have a higher F1 than their standard counterparts with IG in" in text
 
 
 def test_every_data_set_has_its_own_figures_under_its_name() -> None:
-    results = made_up_results(8, 0, MODELS[1:4])
-    both = results.with_tables(models=results.models.assign(data=["shapes", "tiny <b>", "tiny <b>"]))
+    results = made_up_results(8, 0, MODELS[:4])
+    both = results.with_tables(models=results.models.assign(data=["shapes", "shapes", "tiny <b>", "tiny <b>"]))
     with only_figures("3.2"):
         text = report_page(both)
     assert text.count("<figure><img") == 2
@@ -108,7 +109,7 @@ def test_nothing_measured_is_a_page_all_the_same() -> None:
     text = report_page(nothing_measured())
     assert "No model was measured." in text
     assert [attributes["id"] for tag, attributes in Page(text).elements if tag == "section"] == ["summary"]
-    assert ">null</script>" in text
+    assert '{"gallery":null,"images":null,"csv":{}}</script>' in text
 
 
 def test_abstentions_are_in_summary_captions_and_tables() -> None:
