@@ -10,7 +10,7 @@ PYTHON ?= python3
 	  { echo "locality needs Python 3.11 or newer, $(PYTHON) is older: run make PYTHON=python3.11"; exit 1; }
 	@echo "Installing into .venv; this takes a few minutes the first time."
 	$(PYTHON) -m venv .venv
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[weights,dev]'
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev,docs]'
 	touch .venv/installed
 
 # A cat photograph that scikit-image carries.

@@ -1,5 +1,17 @@
-"""`python -m locality`."""
+"""`python -m locality`, and the command `locality`."""
 
-from locality.cli import main
+from locality.errors import needing
 
-main()
+
+def main() -> None:
+    """Run the command line, or say how to install it."""
+    try:
+        with needing("the command line"):
+            from locality.cli import main as run
+    except ImportError as error:
+        raise SystemExit(f"locality: {error}") from None
+    run()
+
+
+if __name__ == "__main__":
+    main()

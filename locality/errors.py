@@ -3,9 +3,23 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+
+# Modules that do not come with `pip install locality`, and the extra that installs them. pyproject.toml lists the packages.
+EXTRAS = {
+    **dict.fromkeys(
+        ("torchvision", "foolbox", "timm", "scipy", "pandas", "pyarrow", "PIL", "matplotlib", "skimage"), "bench"
+    ),
+    **dict.fromkeys(("typer", "rich", "platformdirs", "filelock", "defusedxml", "pyautoattack", "huggingface_hub"), "bench"),
+    "accelerate": "train",
+    "tensorboard": "tensorboard",
+    "ray": "ray",
+    "transformers": "hf",
+    "robustbench": "robustbench",
+}
 
 
 class ArgumentError(ValueError):
@@ -140,3 +154,23 @@ class MissingWeightsError(ModelError):
 
     def __reduce__(self) -> tuple[type[MissingWeightsError], tuple[str, tuple[str, ...]]]:
         return type(self), (self.need, self.available)
+
+
+@contextmanager
+def needing(what: str) -> Iterator[None]:
+    """Inside the block, a package of an extra that is not installed is an error that says how to install it.
+
+    >>> with needing("`evaluate`"):
+    ...     raise ModuleNotFoundError("No module named 'pandas'", name="pandas")
+    Traceback (most recent call last):
+    ...
+    ImportError: `evaluate` needs pandas, which is not installed: pip install 'locality[bench]'
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        advice = f"pip install 'locality[{EXTRAS[package]}]'"
+        raise ImportError(f"{what} needs {package}, which is not installed: {advice}", name=package) from error

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from locality.boundary.pgd_cw import EPSILONS, check_epsilons
 from locality.boundary.search import SearchContext, limited_to
+from locality.errors import needing
 from locality.model_calls import Calls
 from locality.model_calls.checks import UNIT
 from locality.model_calls.randomness import own_randomness
@@ -64,7 +65,8 @@ def _directions(images: Tensor, seeds: list[int]) -> Tensor:
 
 def _apgd(calls: Calls, images: Tensor, labels: Tensor, directions: Tensor, epsilon: float, loss: str) -> Tensor:
     """The last point across that APGD visited, or the one of the largest loss where it visited none."""
-    from pyautoattack.autopgd_base import APGDAttack  # type: ignore[import-untyped]
+    with needing("`search` autopgd"):
+        from pyautoattack.autopgd_base import APGDAttack  # type: ignore[import-untyped]
 
     def attack_chunk(chunk: Tensor, classes: Tensor, directions: Tensor) -> tuple[Tensor, ...]:
         attack = APGDAttack(

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from locality.errors import ArgumentError
+from locality.errors import ArgumentError, needing
 from locality.progress import Progress, no_progress
 from locality.toml_settings import setting
 from locality.types import ABSTAINED
@@ -107,7 +107,8 @@ def clopper_pearson_lower(successes: int, trials: int, alpha: float) -> float:
     >>> round(clopper_pearson_lower(10_000, 10_000, 0.001), 6)  # 0.001^(1/10,000)
     0.999309
     """
-    from scipy.stats import beta
+    with needing("randomised smoothing"):
+        from scipy.stats import beta
 
     return float(beta.ppf(alpha, successes, trials - successes + 1)) if successes else 0.0
 

@@ -33,6 +33,7 @@ from locality.cli import (
 )
 from locality.cli.measuring import MeasuringCommand
 from locality.cli.printing import say
+from locality.errors import needing
 from locality.files import PACKAGE
 
 MAX_SENTENCE = 10_000  # characters: a hostile file may have names of any length
@@ -83,7 +84,7 @@ def main() -> None:
     """
     arguments, debug = _without_debug(sys.argv[1:])
     try:
-        with _orderly_end():
+        with _orderly_end(), needing("this command"):
             code = app(arguments, prog_name="locality", standalone_mode=False)
     except typer.TyperException as error:
         sentence = _usage_sentence(error)

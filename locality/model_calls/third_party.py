@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from locality.errors import needing
 from locality.model_calls import Calls
 
 
@@ -15,7 +16,8 @@ def load_foolbox() -> Any:
     """Import `foolbox` when it is first needed, without its warning about scipy.ndimage.filters."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=DeprecationWarning)
-        import foolbox
+        with needing("this search"):
+            import foolbox
     return foolbox
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from locality.attribution.class_gradient import class_gradient
-from locality.errors import ArgumentError
+from locality.errors import ArgumentError, needing
 from locality.model_calls import open_model
 from locality.model_calls.checks import UNIT, check_images
 from locality.model_calls.randomness import image_seeds
@@ -235,7 +235,8 @@ def _similarity(one: NDArray[Any], other: NDArray[Any]) -> tuple[float, float]:
 
 def _rank_correlation(one: NDArray[Any], other: NDArray[Any]) -> float:
     """Spearman's: Pearson's correlation of ranks, equal values share theirs; `nan` where either map is constant."""
-    from scipy.stats import rankdata
+    with needing("`sanity_check`"):
+        from scipy.stats import rankdata
 
     first, second = (ranks - ranks.mean() for ranks in (rankdata(one), rankdata(other)))
     size = math.sqrt((first @ first) * (second @ second))
@@ -244,7 +245,8 @@ def _rank_correlation(one: NDArray[Any], other: NDArray[Any]) -> float:
 
 def _ssim(one: NDArray[Any], other: NDArray[Any]) -> float:
     """Mean structural similarity over the channels, each map divided by its largest value; `nan` for maps of zeros."""
-    from skimage.metrics import structural_similarity
+    with needing("`sanity_check`"):
+        from skimage.metrics import structural_similarity
 
     window = min(WINDOW, (min(one.shape[1:]) - 1) // 2 * 2 + 1)  # odd, and no larger than the image
     if window < 3 or not (one.any() and other.any()):

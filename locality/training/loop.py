@@ -20,7 +20,7 @@ from torch.optim.swa_utils import update_bn
 from torch.utils.data import DataLoader
 
 from locality.data.dataset import ImageDataset, load_dataset
-from locality.errors import ArgumentError
+from locality.errors import ArgumentError, needing
 from locality.files import locked
 from locality.progress import Progress, no_progress
 from locality.training.averaging import Average
@@ -278,7 +278,8 @@ def _finished(recipe: Recipe, average: Average, images: TrainingImages, device: 
 
 
 def _accelerator(recipe: Recipe, device: str | None) -> Any:
-    from accelerate import Accelerator
+    with needing("training"):
+        from accelerate import Accelerator
     from accelerate.state import AcceleratorState, is_initialized
 
     # The first run of a process sets the precision of all later ones, unless its state is reset. The group of processes
