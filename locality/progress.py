@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 Progress = Callable[[int, int | None], None]  # (done, total); total is None where it is not known
@@ -15,6 +16,7 @@ SECONDS_BETWEEN_LINES = 10.0
 SECONDS_BEFORE_FIRST_LINE = 2.0  # shorter work is finished before a line is read
 SECONDS_BETWEEN_SIGNS = 0.5  # at which a sign may be due
 SECONDS_BEFORE_SIGN = 5.0  # after which a line says that the work goes on, though nothing is finished yet
+_quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 
 
 def printable(text: str) -> str:
@@ -35,6 +37,26 @@ def open_no_progress(title: str) -> AbstractContextManager[Progress]:
     return nullcontext(no_progress)
 
 
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Inside the block, `progress` shows nothing and `is_quiet` is true."""
+    token = _quiet.set(True)
+    try:
+        yield
+    finally:
+        _quiet.reset(token)
+
+
+def is_quiet() -> bool:
+    """Whether progress and notes are left out.
+
+    >>> with quietly():
+    ...     is_quiet()
+    True
+    """
+    return _quiet.get()
+
+
 @dataclass(frozen=True)
 class Report:
     """How much was done at which time."""
@@ -48,7 +70,9 @@ class Report:
 def progress(title: str, unit: str = "images") -> Iterator[Progress]:
     """Show the progress of what is titled `title`; yields the function to report it with."""
     title = printable(title)
-    if sys.stderr.isatty():
+    if is_quiet():
+        yield no_progress
+    elif sys.stderr.isatty():
         with _bar(title, unit) as report:
             yield report
     else:

@@ -8,7 +8,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -31,34 +31,38 @@ from locality.cli import (
     table,
     train,
 )
+from locality.cli.encodings import show_in_any_encoding
 from locality.cli.measuring import MeasuringCommand
 from locality.cli.printing import say
 from locality.errors import needing
 from locality.files import PACKAGE
+from locality.progress import quietly
 
 MAX_SENTENCE = 10_000  # characters: a hostile file may have names of any length
+
+EVERY_COMMAND = "Every command also takes --quiet (no progress and no notes) and --debug."
 
 app = typer.Typer(
     name="locality",
     help="Does an image classifier look at the object?",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
     pretty_exceptions_enable=False,
 )
 app.add_typer(data.app, name="data")
 app.add_typer(models.app, name="models")
-app.command("eval")(MeasuringCommand(eval.evaluate))
-app.command("compare")(MeasuringCommand(compare.compare))
-app.command("robust")(MeasuringCommand(robust.robust))
-app.command("certify")(MeasuringCommand(certify.command))
-app.command("curvature")(MeasuringCommand(curvature.curvature))
-app.command("landscape")(MeasuringCommand(landscape.landscape))
-app.command("bench")(bench.bench)
-app.command("table")(table.table)
-app.command("figures")(figures.figures)
-app.command("report")(report.report)
-app.command("explain")(MeasuringCommand(explain.explain))
-app.command("train")(train.train)
+app.command("eval", epilog=EVERY_COMMAND)(MeasuringCommand(eval.evaluate))
+app.command("compare", epilog=EVERY_COMMAND)(MeasuringCommand(compare.compare))
+app.command("robust", epilog=EVERY_COMMAND)(MeasuringCommand(robust.robust))
+app.command("certify", epilog=EVERY_COMMAND)(MeasuringCommand(certify.command))
+app.command("curvature", epilog=EVERY_COMMAND)(MeasuringCommand(curvature.curvature))
+app.command("landscape", epilog=EVERY_COMMAND)(MeasuringCommand(landscape.landscape))
+app.command("bench", epilog=EVERY_COMMAND)(bench.bench)
+app.command("table", epilog=EVERY_COMMAND)(table.table)
+app.command("figures", epilog=EVERY_COMMAND)(figures.figures)
+app.command("report", epilog=EVERY_COMMAND)(report.report)
+app.command("explain", epilog=EVERY_COMMAND)(MeasuringCommand(explain.explain))
+app.command("train", epilog=EVERY_COMMAND)(train.train)
 
 
 def _print_version(wanted: bool) -> None:
@@ -70,7 +74,10 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="No progress and no notes; may also follow the command.")
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show where an error arose; may also follow the command.")] = False,
 ) -> None:
@@ -80,11 +87,15 @@ def _options(
 def main() -> None:
     """Run the command line; whatever goes wrong is one sentence on standard error and exit code 2.
 
-    With `--debug` anywhere, or LOCALITY_DEBUG in the environment, the traceback comes first.
+    With `--debug` anywhere, or LOCALITY_DEBUG in the environment, the traceback comes first. With `--quiet` anywhere, there
+    is no progress.
     """
-    arguments, debug = _without_debug(sys.argv[1:])
+    show_in_any_encoding()
+    arguments, debug = _without(sys.argv[1:], "--debug")
+    arguments, quiet = _without(arguments, "--quiet", "-q")
+    debug = debug or bool(os.environ.get("LOCALITY_DEBUG"))
     try:
-        with _orderly_end(), needing("this command"):
+        with _orderly_end(), needing("this command"), quietly() if quiet else nullcontext():
             code = app(arguments, prog_name="locality", standalone_mode=False)
     except typer.TyperException as error:
         sentence = _usage_sentence(error)
@@ -101,11 +112,15 @@ def main() -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _without_debug(arguments: list[str]) -> tuple[list[str], bool]:
-    """The arguments without `--debug`, which may stand anywhere before `--`, and whether it was there."""
+def _without(arguments: list[str], *names: str) -> tuple[list[str], bool]:
+    """The arguments without an option of every command, which may stand anywhere before `--`, and whether it was there.
+
+    >>> _without(["models", "-q", "--", "-q"], "--quiet", "-q")
+    (['models', '--', '-q'], True)
+    """
     end = arguments.index("--") if "--" in arguments else len(arguments)
-    kept = [word for word in arguments[:end] if word != "--debug"]
-    return kept + arguments[end:], len(kept) < end or bool(os.environ.get("LOCALITY_DEBUG"))
+    kept = [word for word in arguments[:end] if word not in names]
+    return kept + arguments[end:], len(kept) < end
 
 
 @contextmanager

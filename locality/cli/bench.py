@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
-from locality.cli import options
-from locality.cli.printing import print_table, say
+from locality.cli import completion, options
+from locality.cli.printing import note, print_table, say, say_json
 from locality.cli.warnings_as_lines import warnings_as_lines
 from locality.progress import duration_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from locality.runner.dry_run import Estimate
-    from locality.runner.plan import Plan, Unit
+    from locality.runner.dry_run import Cost, Estimate
+    from locality.runner.plan import Plan
     from locality.runner.run import Machine, Outcome
     from locality.runner.suite_file import SuiteError
 
@@ -29,7 +28,9 @@ def bench(
     suite: Annotated[
         str,
         typer.Argument(
-            metavar="SUITE", help="A TOML file, or demo, tiny, similarity, cifar, curvature, certified, zoo, paper."
+            metavar="SUITE",
+            help="A TOML file, or demo, tiny, similarity, cifar, curvature, certified, zoo, paper.",
+            autocompletion=completion.suites,
         ),
     ],
     out: Annotated[
@@ -59,13 +60,16 @@ def bench(
     unit_minutes: Annotated[
         float, typer.Option(help="Minutes after which a unit is stopped and listed as a fault; not with --processes 0.")
     ] = 360.0,
-    data: Annotated[str | None, typer.Option(help="Images to use instead of the suite's.")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Images to use instead of the suite's.", autocompletion=completion.data)
+    ] = None,
     boxes: options.Boxes = None,
     limit: Annotated[int | None, typer.Option(help="Maximum number of images, for a quick run.")] = None,
     download: options.Download = False,
     no_code: Annotated[
         bool, typer.Option("--no-code", help="Refuse models and architectures of the form package.module:function.")
     ] = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Run a suite: models × methods × images to tables. An interrupted run resumes where it stopped."""
     with warnings_as_lines():
@@ -86,9 +90,10 @@ def bench(
                 plan = make_plan(draft.suite, draft.problems, machine.device, download, report)
         except SuiteError as error:
             _refuse(error)
-        _print_preprocessing(plan)
+        if not as_json:
+            _print_preprocessing(plan)
         if dry_run:
-            _print_estimate(plan, machine, folder)
+            _print_estimate(plan, machine, folder, as_json)
             return
         try:
             with progress(plan.suite.name, "images") as report:
@@ -96,7 +101,7 @@ def bench(
         except KeyboardInterrupt:
             say("Interrupted. Finished units are saved; run the same command to resume.", error=True)
             raise typer.Exit(130) from None
-    _print_outcome(outcome)
+    _print_outcome(outcome, plan, as_json)
     if len(outcome.faults):
         raise typer.Exit(1)
 
@@ -118,19 +123,24 @@ def _refuse(error: SuiteError) -> NoReturn:
     raise typer.Exit(2)
 
 
-def _print_outcome(outcome: Outcome) -> None:
+def _print_outcome(outcome: Outcome, plan: Plan, as_json: bool) -> None:
     new = outcome.units - outcome.kept
-    units = "1 unit" if outcome.units == 1 else f"{outcome.units:,} units"
-    say(f"{units}: {outcome.kept:,} kept, {new:,} measured in {duration_text(outcome.seconds)}")
+    if as_json:
+        say_json(outcome.to_json(plan))
+    else:
+        units = "1 unit" if outcome.units == 1 else f"{outcome.units:,} units"
+        say(f"{units}: {outcome.kept:,} kept, {new:,} measured in {duration_text(outcome.seconds)}")
     if outcome.outdated.units:
         count = outcome.outdated.units
         units = "1 unit of the last run was" if count == 1 else f"{count:,} units of the last run were"
-        say(f"{units} measured again; changed since then: {', '.join(outcome.outdated.changes)}")
-    for note in outcome.notes:
-        say(f"locality: warning: {note}", error=True)
+        text = f"{units} measured again; changed since then: {', '.join(outcome.outdated.changes)}"
+        say(text, error=as_json)
+    for warning in outcome.notes:
+        say(f"locality: warning: {warning}", error=True)
     if len(outcome.faults):
         _print_faults(outcome.faults)
-    say(f"results: {outcome.folder} (`locality table {outcome.folder}`)")
+    if not as_json:
+        say(f"results: {outcome.folder} (`locality table {outcome.folder}`)")
 
 
 def _print_faults(faults: pd.DataFrame) -> None:
@@ -153,46 +163,44 @@ def _some_ids(ids: str) -> str:
     return ids if more <= 0 else f"{', '.join(split[:SHOWN_IDS])} and {more} more"
 
 
-def _print_estimate(plan: Plan, machine: Machine, folder: Path) -> None:
+def _print_estimate(plan: Plan, machine: Machine, folder: Path, as_json: bool) -> None:
     from locality.progress import progress
     from locality.runner.dry_run import estimate
     from locality.runner.store import Store
 
     store = Store(folder)
     left = store.missing(plan)
-    if not left:
+    if not left and not as_json:
         count = len(plan.units)
         say(f"{'the 1 unit is' if count == 1 else f'all {count:,} units are'} finished: {folder}")
         return
     with progress("calibrating", "models and parts") as report:
         cost = estimate(plan, machine, left, progress=report)
-    _print_parts(plan, cost)
-    _print_methods(cost)
-    _print_models(plan, cost)
-    known = f"{'at least' if cost.failed else 'about'} {duration_text(cost.seconds)}" if cost.seconds else "unknown"
-    processes = "1 process" if cost.processes == 1 else f"{cost.processes} processes"
-    threads = "1 thread" if machine.threads == 1 else f"{machine.threads} threads"
-    say(f"time here: {known} with {processes} of {threads} each (calibrated in {duration_text(cost.calibration)})")
-    if any(not speed.images for speed in cost.speeds.values()):
-        say("~ typical numbers of evaluations: a single image takes too long to calibrate, or cannot be measured")
+    if as_json:
+        say_json(cost.to_json())
+    else:
+        _print_parts(cost)
+        _print_methods(cost)
+        _print_models(plan, cost)
+        known = f"{'at least' if cost.failed else 'about'} {duration_text(cost.seconds)}" if cost.seconds else "unknown"
+        processes = "1 process" if cost.processes == 1 else f"{cost.processes} processes"
+        threads = "1 thread" if machine.threads == 1 else f"{machine.threads} threads"
+        say(f"time here: {known} with {processes} of {threads} each (calibrated in {duration_text(cost.calibration)})")
+        if any(not speed.images for speed in cost.speeds.values()):
+            note("~ typical numbers of evaluations: a single image takes too long to calibrate, or cannot be measured")
     for (model, part), reason in cost.failed.items():
         say(f"locality: warning: {model}, {part} cannot be calibrated and its time is not included: {reason}", error=True)
     if cost.failed:
         raise typer.Exit(1)
 
 
-def _print_parts(plan: Plan, cost: Estimate) -> None:
+def _print_parts(cost: Estimate) -> None:
     rows = []
-    for name in plan.parts:
-        units = [unit for unit in cost.left if unit.part == name]
-        planned = sum(unit.part == name for unit in plan.units)
-        images, work = sum(map(len, units)), cost.work_of(units)
-        guessed = "~" if any(not speed.images for (_, part), speed in cost.speeds.items() if part == name) else ""
-        per_image = [f"{guessed}{value / max(1, images):,.1f}" for value in (work.gradients, work.forwards)]
-        seconds = _seconds(cost, units)
-        rows.append(
-            (name, f"{planned:,}", f"{planned - len(units):,}", f"{images:,}", *per_image, f"{work.gradients:,.0f}", seconds)
-        )
+    for part in cost.parts():
+        sign = "~" if part.nominal else ""
+        per_image = [f"{sign}{value / max(1, part.images):,.1f}" for value in (part.gradients, part.forwards)]
+        counts = [f"{count:,}" for count in (part.units, part.kept, part.images)]
+        rows.append((part.name, *counts, *per_image, f"{part.gradients:,.0f}", _seconds(part)))
     header = [
         "part",
         "units",
@@ -218,18 +226,14 @@ def _print_methods(cost: Estimate) -> None:
 
 
 def _print_models(plan: Plan, cost: Estimate) -> None:
-    rows = []
-    for model in plan.models:
-        units = [unit for unit in cost.left if unit.model == model.name]
-        images = max((unit.last for unit in plan.units if unit.model == model.name), default=0)
-        work = cost.work_of(units)
-        rows.append((model.name, model.data, f"{images:,}", f"{work.gradients:,.0f}", _seconds(cost, units)))
-    print_table(["model", "data", "images", "gradients", "time of one process"], rows)
+    data = {model.name: model.data for model in plan.models}
+    rows = [
+        (own.name, data[own.name], f"{plan.images(own.name):,}", f"{own.gradients:,.0f}", _seconds(own))
+        for own in cost.models()
+    ]
+    print_table(["model", "data", "images", "gradients", "time of one process"], rows, leave_out=["gradients", "images"])
 
 
-def _seconds(cost: Estimate, units: Sequence[Unit]) -> str:
-    """Time of one process for these units; "unknown" if no part could be calibrated."""
-    unknown = [(unit.model, unit.part) in cost.failed for unit in units]
-    if units and all(unknown):
-        return "unknown"
-    return f"{'more than ' if any(unknown) else ''}{duration_text(cost.seconds_of(units))}"
+def _seconds(cost: Cost) -> str:
+    """Time of one process; "unknown" if nothing could be calibrated."""
+    return "unknown" if cost.seconds is None else f"{'more than ' if cost.more else ''}{duration_text(cost.seconds)}"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from locality.cli import options
+from locality.cli import completion, options
 from locality.cli.preprocessing_options import (
     check_expected,
     say_preprocessing,
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
 @with_preprocessing
 def compare(
-    first: Annotated[str, typer.Argument(metavar="MODEL_A", help=options.MODEL_HELP)],
-    second: Annotated[str, typer.Argument(metavar="MODEL_B", help="The model to compare it with.")],
+    first: Annotated[str, typer.Argument(metavar="MODEL_A", help=options.MODEL_HELP, autocompletion=completion.models)],
+    second: Annotated[
+        str, typer.Argument(metavar="MODEL_B", help="The model to compare it with.", autocompletion=completion.models)
+    ],
     data: options.DataName = None,
     methods: options.Methods = "SM,IG,BIG",
     search: options.SearchName = "fast",

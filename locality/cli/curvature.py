@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from locality.cli import options
+from locality.cli import completion, options
 from locality.cli.preprocessing_options import (
     check_expected,
     say_preprocessing,
@@ -39,8 +39,8 @@ NAMES = ("clean_loss", "robust_loss", "clean_error", "robust_error")
 @with_preprocessing
 def curvature(
     model: options.ModelName,
-    data: Annotated[str | None, typer.Option(help=DATA_HELP)] = None,
-    train: Annotated[str | None, typer.Option(help=TRAIN_HELP)] = None,
+    data: Annotated[str | None, typer.Option(help=DATA_HELP, autocompletion=completion.data)] = None,
+    train: Annotated[str | None, typer.Option(help=TRAIN_HELP, autocompletion=completion.data)] = None,
     limit: Annotated[int, typer.Option(help="Images of each split at most, balanced over the classes.")] = 256,
     boxes: options.Boxes = None,
     norm: options.NormName = "linf",
@@ -149,7 +149,7 @@ def _print_gap(gap: RobustGap) -> None:
     ]
     differences = (gap.clean_loss, gap.loss, gap.clean_error, gap.error)
     rows.append(("gap", *(f"{one.mean:+.3f}{_interval(one)}" for one in differences)))
-    print_table(["", *columns], rows)
+    print_table(["", *columns], rows, leave_out=["clean error", "clean loss"])
     one = gap.standard_minus_robust
     say(f"clean − robust error of the test images: {one.mean:+.3f}{_interval(one)}; intervals: 95 %")
     for split, losses in (("train", gap.train), ("test", gap.test)):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from locality.cli.printing import print_table, say
+from locality.cli import completion
+from locality.cli.options import AsJson
+from locality.cli.printing import print_table, say, say_json
 
 if TYPE_CHECKING:
     from locality.data.dataset import ImageDataset
@@ -32,6 +35,7 @@ SourceName = Annotated[
         metavar="SOURCE",
         help="shapes[:none|:swapped], photos, tiny-imagenet[:PATH], imagenet:PATH, coco:PATH, the path of a manifest, "
         "or cifar10[:PATH], which has no boxes.",
+        autocompletion=completion.data,
     ),
 ]
 Boxes = Annotated[
@@ -52,7 +56,7 @@ SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out images with
 
 
 @app.command("list")
-def list_sources() -> None:
+def list_sources(as_json: AsJson = False) -> None:
     """List the data sets and where they are on this machine."""
     import os
 
@@ -74,7 +78,11 @@ def list_sources() -> None:
         else:
             location = "bring your own" if name in BY_HAND else f"to download: locality data get {name}"
         rows.append((name, location, FETCHABLE[name].note if name in FETCHABLE else "the paper's photographs"))
-    print_table(["name", "location", "content"], rows)
+    header = ["name", "location", "content"]
+    if as_json:
+        say_json({"n": len(rows), "data": [dict(zip(header, row, strict=True)) for row in rows]})
+        return
+    print_table(header, rows)
 
 
 @app.command()
@@ -96,6 +104,7 @@ def check(
     split: Annotated[SplitName | None, typer.Option(help="Split of the data set (default: all that can be scored).")] = None,
     most: Annotated[int, typer.Option(help="Maximum number of faults to print.")] = 100,
     skip_bad: SkipBad = False,
+    as_json: AsJson = False,
 ) -> None:
     """Verify files, hashes and boxes, and print all faults. Exit code 2 if there are any (0 with --skip-bad)."""
     from locality.data.check import check_source
@@ -113,6 +122,11 @@ def check(
             faults += check_source(opened, report)
         images += len(opened.manifest)
     faults = list(dict.fromkeys(faults))  # an archive's own faults are reported with every split
+    if as_json:
+        listed = [asdict(fault) for fault in faults]
+        say_json({"data": source, "n": images, "faults": listed})
+        harmless = images > 0 and all(fault.kind in NOTES for fault in faults)
+        raise typer.Exit(0 if skip_bad or harmless else 2)
     for kind, sentence in NOTES.items():
         count = sum(fault.kind == kind for fault in faults)
         if count:

@@ -14,7 +14,7 @@ from locality.cli.preprocessing_options import (
     warn_if_inaccurate,
     with_preprocessing,
 )
-from locality.cli.printing import print_table, say, say_json, with_interval
+from locality.cli.printing import note, print_table, say, say_json, with_interval
 from locality.cli.warnings_as_lines import warnings_as_lines
 from locality.errors import ArgumentError
 
@@ -92,7 +92,7 @@ def evaluate(
     if to is not None:
         say(f"boundary: the nearest points that are predicted as {to}")
     if images.name == "photos":
-        say("These are a few photographs. For ImageNet itself pass --data imagenet:PATH --boxes PATH.")
+        note("These are a few photographs. For ImageNet itself pass --data imagenet:PATH --boxes PATH.")
     _print(evaluation.summary)
     if out is not None:
         say(f"rows: {out / 'rows.csv'}; tables and page: locality table {out}, locality report {out}")
@@ -135,8 +135,8 @@ def _print(summary: ModelSummary) -> None:
         ratio = f"{summary.tightness:.1%} of the distance (median)"
         say(f"certified: no boundary is nearer than the radius, which is {ratio}; {summary.bracketed:,} points")
     _print_gaps(summary.gaps)
-    say("model-free: maps that depend on neither the model nor the image, for comparison")
-    say("lift: 0 is the score of the same attribution values shuffled over the image, 1 is perfect")
+    note("model-free: maps that depend on neither the model nor the image, for comparison")
+    note("lift: 0 is the score of the same attribution values shuffled over the image, 1 is perfect")
 
 
 def _print_gaps(gaps: dict[str, float]) -> None:

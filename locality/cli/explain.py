@@ -8,9 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
+from locality import __version__
 from locality.cli import options
 from locality.cli.preprocessing_options import say_preprocessing, with_preprocessing
-from locality.cli.printing import print_table, say
+from locality.cli.printing import print_table, say, say_json
 from locality.cli.warnings_as_lines import warnings_as_lines
 from locality.errors import ArgumentError
 
@@ -32,6 +33,7 @@ def explain(
     num_classes: options.NumClasses = None,
     preprocessing: Any = None,
     download: options.Download = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Explain one image: predicted classes, heat maps side by side, and the nearest image with another prediction."""
     if not image.is_file():
@@ -41,13 +43,20 @@ def explain(
     options.check_file(out)
     with warnings_as_lines():
         from locality.report.explanation import explain_image
+        from locality.zoo.preprocessing import model_preprocessing
+        from locality.zoo.state_dict import weights_hash
 
         network = options.loaded_model(model, arch, num_classes, device, download, preprocessing)
         towards = options.class_number(to, network.spec)
         explanation = explain_image(network, image, options.method_names(methods), search=search, seed=seed, to=towards)
+    path = out or Path(re.sub(r"[^\w.-]+", "_", f"{image.stem}_{network.spec.name}") + ".png")
+    if as_json:
+        about = {"weights_sha256": weights_hash(network), "preprocessing": model_preprocessing(network)}
+        provenance = {"locality": __version__, **about, "methods": options.method_names(methods), "seed": seed}
+        say_json({**explanation.to_json(), "n": 1, "file": str(explanation.save(path)), "provenance": provenance})
+        return
     say_preprocessing(network)
     for sentence in explanation.sentences():
         say(sentence)
     print_table(["class", "probability"], [(name, f"{probability:.1%}") for name, probability in explanation.classes])
-    path = out or Path(re.sub(r"[^\w.-]+", "_", f"{image.stem}_{network.spec.name}") + ".png")
     say(str(explanation.save(path)))

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from locality.cli import options
+from locality.cli import completion, options
 from locality.cli.preprocessing_options import say_preprocessing, with_preprocessing
-from locality.cli.printing import print_table, say, say_json
+from locality.cli.printing import note, print_table, say, say_json
 from locality.cli.warnings_as_lines import warnings_as_lines
 from locality.errors import ArgumentError
 from locality.robustness import Space
@@ -32,7 +32,9 @@ MEANINGS = {
 @with_preprocessing
 def landscape(
     model: options.ModelName,
-    against: Annotated[str | None, typer.Option(help="A second model, compared on the same images.")] = None,
+    against: Annotated[
+        str | None, typer.Option(help="A second model, compared on the same images.", autocompletion=completion.models)
+    ] = None,
     space: Annotated[Space, typer.Option(help="Around the images, or around the weights.")] = "input",
     data: options.DataName = None,
     limit: Annotated[int, typer.Option(help="Maximum number of images, balanced over the classes.")] = 16,
@@ -88,7 +90,10 @@ def landscape(
     say(f"{' and '.join(networks)} on {images}")
     say_preprocessing(*networks.values())
     _print(result)
-    say(f"files: {', '.join(map(str, paths))}" if paths else "--out FOLDER writes the grids and draws them")
+    if paths:
+        say(f"files: {', '.join(map(str, paths))}")
+    else:
+        note("--out FOLDER writes the grids and draws them")
 
 
 def _short_names(models: list[str]) -> list[str]:
@@ -109,5 +114,7 @@ def _print(result: Landscapes) -> None:
             numbers.append(interval_text(change.difference, change.low, change.high, signed=True))
         rows.append((name, *numbers, MEANINGS[name]))
     images = len(next(iter(result.by_model.values())).ids)
-    print_table(["", *means, *(["difference"] if differences else []), ""], rows)
+    header = ["flatness", *means, *(["difference"] if differences else []), "meaning"]
+    # Of two models, the difference is what the table is for.
+    print_table(header, rows, leave_out=["meaning", *(reversed(means) if differences else ())])
     say(f"{result.settings['loss']}, {images:,} images; means with 95 % intervals over the images")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from locality.cli.printing import print_table, say
+from locality.cli import completion
+from locality.cli.options import AsJson
+from locality.cli.printing import note, print_table, say, say_json
 
 if TYPE_CHECKING:
     from locality.zoo.model_card import ModelCard
@@ -15,17 +17,23 @@ if TYPE_CHECKING:
 FIRST_DOWNLOAD = "that of the first download, which needs --trust-first-download"
 app = typer.Typer(help="List, show, fetch and convert models.", invoke_without_command=True)
 
-ModelName = Annotated[str, typer.Argument(metavar="NAME", help="A model of `locality models`.")]
+ModelName = Annotated[
+    str, typer.Argument(metavar="NAME", help="A model of `locality models`.", autocompletion=completion.models)
+]
 
 
 @app.callback()
-def table(context: typer.Context) -> None:
+def table(context: typer.Context, as_json: AsJson = False) -> None:
     """List the models: data, training, accuracies in per cent, parameters, and whether the weights are on this machine."""
     if context.invoked_subcommand is not None:
         return
     from locality.zoo.catalog import model_cards
     from locality.zoo.weight_files import where
 
+    cards = model_cards().values()
+    if as_json:
+        say_json({"n": len(cards), "models": [_plain(card) for card in cards]})
+        return
     header = ["name", "data", "training", "clean %", "robust %", "attack", "parameters", "weights"]
     rows = [
         (
@@ -38,27 +46,36 @@ def table(context: typer.Context) -> None:
             f"{card.parameters / 1e6:.1f} M",
             where(card),
         )
-        for card in model_cards().values()
+        for card in cards
     ]
-    print_table(header, rows, leave_out=["parameters", "attack", "robust %"])
-    say("Other models: timm:NAME, hf:ORG/NAME, robustbench:NAME, the path of a checkpoint with --arch or of a folder of")
-    say("Hugging Face, package.module:function.")
-    say("`locality models show NAME` prints all that is known about a model.")
+    print_table(header, rows, leave_out=["parameters", "attack", "robust %", "clean %"])
+    note("Other models: timm:NAME, hf:ORG/NAME, robustbench:NAME, the path of a checkpoint with --arch or of a folder of")
+    note("Hugging Face, package.module:function.")
+    note("`locality models show NAME` prints all that is known about a model.")
 
 
 @app.command()
-def show(name: ModelName) -> None:
+def show(name: ModelName, as_json: AsJson = False) -> None:
     """Print a model's card: architecture, weights, training, accuracy, preprocessing, licence."""
     from locality.zoo.catalog import find_card
 
-    for title, text in _lines(find_card(name)):
+    card = find_card(name)
+    if as_json:
+        say_json(_plain(card))
+        return
+    for title, text in _lines(card):
         say(f"{title:14s} {text}")
 
 
 @app.command()
 def fetch(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="A model of `locality models`, timm:NAME, hf:ORG/NAME or robustbench:NAME.")
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="A model of `locality models`, timm:NAME, hf:ORG/NAME or robustbench:NAME.",
+            autocompletion=completion.models,
+        ),
     ],
     trust_first_download: Annotated[
         bool,
@@ -103,6 +120,14 @@ def convert(
         say(f"{path} runs {', '.join(error.code) or 'a pickle'}: {PICKLE_RISK}", error=True)
         converted = convert(path, out, trust_pickle=True)
     say(str(converted))
+
+
+def _plain(card: ModelCard) -> dict[str, Any]:
+    """The card for `--json`, with where the weights are."""
+    from locality.zoo.model_card import plain_card
+    from locality.zoo.weight_files import where
+
+    return {"name": card.name, **plain_card(card), "location": where(card)}
 
 
 def _lines(card: ModelCard) -> list[tuple[str, str]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from locality.cli import completion
 from locality.errors import ArgumentError
 from locality.toml_settings import number_from
 from locality.types import Channels as ChannelsName
@@ -24,12 +25,13 @@ MODEL_HELP = (
     "A name listed by `locality models`, timm:NAME, hf:ORG/NAME, robustbench:NAME, the path of a checkpoint or of a folder "
     "of Hugging Face, or package.module:function."
 )
-ModelName = Annotated[str, typer.Option(help=MODEL_HELP)]
+ModelName = Annotated[str, typer.Option(help=MODEL_HELP, autocompletion=completion.models)]
 DataName = Annotated[
     str | None,
     typer.Option(
         help="Images: shapes, photos, tiny-imagenet, imagenet:PATH, coco:PATH or a manifest (.csv); cifar10, without boxes. "
-        "By default the data set with the model's classes."
+        "By default the data set with the model's classes.",
+        autocompletion=completion.data,
     ),
 ]
 Boxes = Annotated[
@@ -38,9 +40,18 @@ Boxes = Annotated[
 ]
 Limit = Annotated[int | None, typer.Option(help="Maximum number of images, balanced over the classes.")]
 Methods = Annotated[
-    str, typer.Option(help="Attribution methods, separated by commas: SM,IG,BSM,BIG,SmoothGrad,AGI,captum:NAME.")
+    str,
+    typer.Option(
+        help="Attribution methods, separated by commas: SM,IG,BSM,BIG,SmoothGrad,AGI,captum:NAME.",
+        autocompletion=completion.methods,
+    ),
 ]
-SearchName = Annotated[str, typer.Option(help="Boundary search: fast, thorough, paper, autopgd or foolbox:NAME.")]
+SearchName = Annotated[
+    str,
+    typer.Option(
+        help="Boundary search: fast, thorough, paper, autopgd or foolbox:NAME.", autocompletion=completion.searches
+    ),
+]
 To = Annotated[
     str | None,
     typer.Option(

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from locality.progress import printable
+from locality import __version__
+from locality.cli.encodings import can_show_all, in_ascii
+from locality.progress import is_quiet, printable
 
 if TYPE_CHECKING:
     from locality.statistics import Summary
@@ -36,9 +38,19 @@ def say(text: str, error: bool = False) -> None:
     typer.echo(printable(text), err=error)
 
 
+def note(text: str) -> None:
+    """Print one line that explains something, unless `--quiet` was given."""
+    if not is_quiet():
+        say(text)
+
+
 def say_json(value: Mapping[str, Any]) -> None:
-    """Print one JSON object on one line; unprintable characters are escaped."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    """Print one JSON object on one line; unprintable characters are escaped, and others that the output cannot show.
+
+    What has no provenance of its own gets the version of locality.
+    """
+    stamped = {**value, "provenance": value.get("provenance", {"locality": __version__})}
+    text = json.dumps(stamped, ensure_ascii=not can_show_all(sys.stdout), allow_nan=False)
     typer.echo("".join(character if character.isprintable() else json.dumps(character)[1:-1] for character in text))
 
 
@@ -69,7 +81,8 @@ def print_table(
     from rich.text import Text
 
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 1000)
-    whole = Fitted(tuple(map(printable, header)), tuple(tuple(map(printable, row)) for row in rows))
+    shown = printable if can_show_all(sys.stdout) else lambda text: in_ascii(printable(text))  # before widths are measured
+    whole = Fitted(tuple(map(shown, header)), tuple(tuple(map(shown, row)) for row in rows))
     fit = fitted(whole, console.width, leave_out) if sys.stdout.isatty() else whole
     indices = fit.shown or range(len(header))
     table = Table(box=box.SIMPLE_HEAD, show_edge=False)

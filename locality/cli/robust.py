@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from locality.cli import options
+from locality.cli import completion, options
 from locality.cli.preprocessing_options import (
     check_expected,
     say_preprocessing,
@@ -38,7 +38,11 @@ def robust(
     eps: Annotated[str, typer.Option(help="Largest perturbation, in pixels of [0, 1]: 4/255, 0.5.")] = "4/255",
     attack: Annotated[str, typer.Option(metavar=f"<{'|'.join(ATTACK_NAMES)}>", help=ATTACK_HELP)] = "paper",
     surrogate: Annotated[
-        str | None, typer.Option(help="Attack this model instead, with pgdN or cwN, and see how far the attack transfers.")
+        str | None,
+        typer.Option(
+            help="Attack this model instead, with pgdN or cwN, and see how far the attack transfers.",
+            autocompletion=completion.models,
+        ),
     ] = None,
     data: options.DataName = None,
     limit: options.Limit = None,

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from locality.cli.options import check_folder
+from locality.cli.options import AsJson, check_folder
 from locality.cli.options import method_names as names_between_commas
-from locality.cli.printing import print_table, say
+from locality.cli.printing import note as explain
+from locality.cli.printing import print_table, say, say_json
 from locality.progress import printable
 
 if TYPE_CHECKING:
@@ -58,18 +59,32 @@ def table(
         typer.Option(help="Write one file per table into this folder: CSV, Markdown and LaTeX unless --format is given."),
     ] = None,
     data: OneData = None,
+    as_json: AsJson = False,
 ) -> None:
     """Print the tables of a benchmark: accuracy, locality, robustness, certificates, similarity, searches, curvature."""
     from locality.report.tables.build import tables
-    from locality.report.tables.formats import FORMATS
+    from locality.report.tables.formats import FORMATS, plain_table
 
     check_folder(out)
-    built = tables(read(results, data), names_between_commas(which) if which else None)
+    found = read(results, data)
+    built = tables(found, names_between_commas(which) if which else None)
     if not built:
         raise ValueError(f"`{results}` holds no measurements: has `locality bench` run?")
+    if as_json:
+        say_json(
+            {
+                "suite": found.name,
+                "data": sorted(set(map(str, found.models["data"]))),
+                "n": int(found.rows["image_id"].nunique()),
+                "tables": {one.name: plain_table(one) for one in built},
+                "provenance": found.provenance,
+            }
+        )
     if out is not None:
         for path in _written(built, list(FORMATS) if form is TableFormat.text else [form.value], out):
-            say(str(path))
+            say(str(path), error=as_json)
+    elif as_json:
+        return
     elif form is TableFormat.text:
         for one in built:
             _print(one)
@@ -108,9 +123,9 @@ def _print(table: Table) -> None:
         header,
         rows,
         styles=[[styles[cell.mark] for cell in row] for row in table.rows],
-        leave_out=["training", *(header[index] for index in numbers[:0:-1])],  # the first number is the most important
+        leave_out=[header[index] for index in table.hidden_first()],
         right=numbers,
     )
     for note in table.note_texts() if terminal else table.note_texts("marked *", "~"):
-        say(note)
+        explain(note)
     say("")

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from locality.cli import options
+from locality.cli import completion, options
 from locality.cli.preprocessing_options import say_preprocessing
 from locality.cli.printing import say
-from locality.progress import open_no_progress, printable, progress
+from locality.progress import is_quiet, open_no_progress, printable, progress
 
 if TYPE_CHECKING:
     from locality.training.recipe import Recipe
@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 
 
 def train(
-    recipe: Annotated[str, typer.Argument(help="A TOML file, or the name of a shipped recipe such as tiny_resnet_robust.")],
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            help="A TOML file, or the name of a shipped recipe such as tiny_resnet_robust.",
+            autocompletion=completion.recipes,
+        ),
+    ],
     out: Annotated[
         Path, typer.Option(help="Folder for runs; each gets a subfolder with its state, log, weights and card.")
     ] = Path("runs"),
@@ -85,7 +91,8 @@ def train(
 
 def _say_above_the_bar(line: str) -> None:
     """Print a line on standard error; a progress bar, which rich keeps at the bottom, stays below it."""
-    print(printable(line), file=sys.stderr, flush=True)
+    if not is_quiet():
+        print(printable(line), file=sys.stderr, flush=True)
 
 
 def _card_in(folder: Path, recipe: Recipe) -> ModelCard | None:

@@ -86,10 +86,12 @@ class ModelCurvature:
         return pd.concat([train.assign(split="train"), test.assign(split="test")], ignore_index=True)
 
     def to_json(self, **more: Any) -> dict[str, Any]:
-        """The numbers as plain values, `more` in the provenance: an undefined number is None."""
+        """The numbers as plain values, `more` before them and in the provenance: an undefined number is None."""
         layers = self.rows[["name", "trace", "error", "norm"]].to_dict("records")
         top = self.top_trace
         return {
+            **more,
+            "n": {"train": len(self.gap.train.ids), "test": len(self.gap.test.ids)},
             "wci": self.index.index,
             "upper": self.index.upper,
             "top_trace": None if top is None else top.mean,

@@ -87,6 +87,13 @@ class Explanation:
             f"({levels:.2g} levels of 255 per value, root mean square; search: {self.search}).",
         ]
 
+    def to_json(self) -> dict[str, Any]:
+        """The prediction and the nearest other class as plain values; the distance is None where none was found."""
+        classes = [{"class": name, "probability": probability} for name, probability in self.classes]
+        distance = self.distance if math.isfinite(self.distance) else None
+        about = {"model": self.model, "data": self.name, "classes": classes, "abstained": self.abstained}
+        return about | {"nearest": self.nearest, "distance": distance, "search": self.search}
+
     @mpl.rc_context(STYLE)
     def figure(self) -> Figure:
         """The image, its maps, and the predicted classes, side by side."""

@@ -35,7 +35,16 @@ class Comparison:
         methods = {
             method: {score: _plain(value) for score, value in scores.items()} for method, scores in self.differences.items()
         }
-        return {"first": self.first.model, "second": self.second.model, "methods": methods}
+        both = self.first, self.second
+        return {
+            "first": self.first.model,
+            "second": self.second.model,
+            "data": self.second.data,
+            "n": max((scores["f1"].used for scores in self.differences.values()), default=0),
+            "methods": methods,
+            "verdicts": self.verdicts,
+            "provenance": {evaluation.model: evaluation.provenance for evaluation in both},
+        }
 
 
 def compare(first: Evaluation, second: Evaluation) -> Comparison:

@@ -8,7 +8,8 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +41,21 @@ class Speed:
     opening: float  # seconds to load the model
 
 
+@dataclass(frozen=True)
+class Cost:
+    """What is left of one part or of one model."""
+
+    name: str
+    units: int  # planned
+    kept: int  # finished before
+    images: int  # left, one per unit that needs it
+    gradients: float
+    forwards: float
+    seconds: float | None  # of one process; None if no part of it could be calibrated
+    more: bool  # some of it could not be calibrated, and its time is not included
+    nominal: bool  # some evaluations were not measured
+
+
 @dataclass(frozen=True, eq=False)
 class Estimate:
     """The cost of a plan. `left` are the units that are not finished.
@@ -62,6 +78,34 @@ class Estimate:
     def seconds_of(self, units: Sequence[Unit]) -> float:
         """Seconds of one process for these units."""
         return sum(self.speeds[unit.model, unit.part].seconds * len(unit) for unit in units)
+
+    def parts(self) -> list[Cost]:
+        """One per part of the suite."""
+        return [self._cost(name, "part", name) for name in self.plan.parts]
+
+    def models(self) -> list[Cost]:
+        """One per model."""
+        return [self._cost(model.name, "model", model.name) for model in self.plan.models]
+
+    def _cost(self, name: str, field: str, value: str) -> Cost:
+        units = [unit for unit in self.left if getattr(unit, field) == value]
+        planned = sum(getattr(unit, field) == value for unit in self.plan.units)
+        work, unknown = self.work_of(units), [(unit.model, unit.part) in self.failed for unit in units]
+        seconds = None if units and all(unknown) else self.seconds_of(units)
+        nominal = any(not self.speeds[unit.model, unit.part].images for unit in units)
+        counts = planned, planned - len(units), sum(map(len, units))
+        return Cost(name, *counts, work.gradients, work.forwards, seconds, any(unknown), nominal)
+
+    def to_json(self) -> dict[str, Any]:
+        """The estimate as plain values."""
+        return {
+            **self.plan.to_json(),
+            "parts": [asdict(cost) for cost in self.parts()],
+            "models": [asdict(cost) for cost in self.models()],
+            "seconds": self.seconds,
+            "processes": self.processes,
+            "failed": [{"model": model, "part": part, "reason": reason} for (model, part), reason in self.failed.items()],
+        }
 
     def method_gradients(self) -> tuple[int, dict[str, float], float]:
         """Images left in the first part with maps, gradients per image of each of its methods, and those they share."""

@@ -119,6 +119,20 @@ class Plan:
     def by_name(self) -> dict[str, PlannedModel]:
         return {model.name: model for model in self.models}
 
+    def images(self, model: str) -> int:
+        """Images that a model is measured on."""
+        return max((unit.last for unit in self.units if unit.model == model), default=0)
+
+    def to_json(self) -> dict[str, Any]:
+        """What is measured, and where the numbers come from, as plain values."""
+        hashes = zip(self.models, self.data_sha256, strict=True)
+        return {
+            "suite": self.suite.name,
+            "data": {model.name: model.data for model in self.models},
+            "n": {model.name: self.images(model.name) for model in self.models},
+            "provenance": {"versions": dict(self.versions), "data_sha256": {model.name: sha for model, sha in hashes}},
+        }
+
     def task(self, unit: Unit, threads: int) -> Task:
         model = self.by_name[unit.model]
         parts = self._groups[model.has_regions][unit.part]

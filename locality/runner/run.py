@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import pandas as pd
 
@@ -79,6 +79,18 @@ class Outcome:
     notes: tuple[str, ...]
     seconds: float
     outdated: Outdated  # units of earlier runs that were measured again
+
+    def to_json(self, plan: Plan) -> dict[str, Any]:
+        """What the run did, as plain values; the numbers are in its folder."""
+        return {
+            **plan.to_json(),
+            "folder": str(self.folder),
+            "units": self.units,
+            "kept": self.kept,
+            "seconds": self.seconds,
+            "faults": self.faults.to_dict("records"),
+            "notes": list(self.notes),
+        }
 
 
 def machine_here(

@@ -189,12 +189,17 @@ def card_path(weights: Path) -> Path:
     return weights.with_name(f"{name.name}.json")
 
 
+def plain_card(card: ModelCard) -> dict[str, Any]:
+    """The card as plain values, without those that are not known."""
+    table = {name: value for name, value in asdict(card).items() if value not in (None, "", {})}
+    return table | {"spec": {name: value for name, value in table["spec"].items() if value is not None}}
+
+
 def write_card(card: ModelCard, path: Path) -> None:
     """Write the card of a file of weights as JSON, atomically."""
     if not isinstance(card.weights, WeightFile):
         raise ArgumentError("card", "the card of a file of weights", card.weights)
-    table = {name: value for name, value in asdict(card).items() if value not in (None, "", {})}
-    table["spec"] = {name: value for name, value in table["spec"].items() if value is not None}
+    table = plain_card(card)
     # The weights are beside their card, wherever both are moved to; only their hash is recorded.
     table["weights"] = {"sha256": card.weights.checksum.removeprefix("sha256:")}
     write_atomically(path, json.dumps(table, indent=2, ensure_ascii=False, allow_nan=False) + "\n")

@@ -65,7 +65,19 @@ def test_a_table_and_files(quick: CliRunner, tmp_path: Path) -> None:
     ]
     again = quick.invoke(app, [*words, "--json"])
     summary = json.loads(again.stdout)
-    assert list(summary) == ["wci", "upper", "top_trace", "layers", "gap", "bound", "provenance"]
+    assert list(summary) == [
+        "model",
+        "train",
+        "test",
+        "n",
+        "wci",
+        "upper",
+        "top_trace",
+        "layers",
+        "gap",
+        "bound",
+        "provenance",
+    ]
     assert summary == json.loads((tmp_path / "out/curvature.json").read_text())
     assert summary["provenance"].keys() >= {"model", "train", "test", "weights_sha256", "train_sha256", "torch", "method"}
     assert summary["bound"]["vacuous"] is True

@@ -10,7 +10,8 @@ import torch
 from locality.attribution import METHODS
 from locality.boundary import SEARCHES, SearchContext
 from locality.cli import main
-from locality.cli.measuring import _names_in_source, cpu_threads
+from locality.cli.measuring import cpu_threads
+from locality.cli.table_names import _names_in_source
 from locality.data.sources import SOURCES
 
 WRONG = [

@@ -120,7 +120,7 @@ def test_convert_says_what_it_runs(locality: Run, tmp_path: Path) -> None:
 
 
 def test_fetch_of_what_is_here_already(locality: Run, tmp_path: Path) -> None:
-    code, out, err = locality("models", "fetch", "efficientnet_lite0")
+    code, out, err = locality("models", "fetch", "efficientnet_lite0", "--quiet")
     assert (code, err) == (0, "")
     assert out == "efficientnet_lite0: 4.7 M parameters, 1000 classes, ready\n"
     assert not (tmp_path / "cache").exists()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 from collections.abc import Callable
+from typing import Any
 
 from locality.files import spreadsheet_text
 from locality.report.tables.table import Cell, Table
@@ -63,20 +65,44 @@ def csv_text(table: Table) -> str:
     >>> csv_text(Table("a", "A", (Column("model", "model", "text"), Column("F1", "f1", "interval")), rows)).split()
     ['model,f1,f1_low,f1_high', "'=1+1,0.5,0.4,0.6"]
     """
-    lines: list[list[object]] = [[]]
+    keys, rows = plain_rows(table)
+    guarded = ((spreadsheet_text(field) if isinstance(field, str) else field for field in row) for row in rows)
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows([keys, *guarded])
+    return buffer.getvalue()
+
+
+def plain_rows(table: Table) -> tuple[list[str], list[list[str | float | None]]]:
+    """Keys and values for programs: numbers in full precision, with `key_low` and `key_high` where there is an interval."""
+    keys: list[str] = []
     for column in table.columns:
-        lines[0] += [column.key, f"{column.key}_low", f"{column.key}_high"] if column.type == "interval" else [column.key]
+        keys += [column.key, f"{column.key}_low", f"{column.key}_high"] if column.type == "interval" else [column.key]
+    rows = []
     for row in table.rows:
-        line: list[object] = []
+        fields: list[str | float | None] = []
         for column, cell in zip(table.columns, row, strict=True):
             if column.type == "text":
-                line.append(spreadsheet_text(cell.text))
+                fields.append(cell.text)
             else:
-                line += [cell.value, cell.low, cell.high] if column.type == "interval" else [cell.value]
-        lines.append(line)
-    buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerows(lines)
-    return buffer.getvalue()
+                fields += [cell.value, cell.low, cell.high] if column.type == "interval" else [cell.value]
+        rows.append(fields)
+    return keys, rows
+
+
+def plain_table(table: Table) -> dict[str, Any]:
+    """The table as plain values; undefined is None.
+
+    >>> from locality.report.tables.table import Column
+    >>> plain_table(Table("a", "A", (Column("F1", "f1"),), ((Cell("0.5", 0.5),), (Cell("undefined"),))))
+    {'title': 'A', 'rows': [{'f1': 0.5}, {'f1': None}], 'notes': []}
+    """
+    keys, rows = plain_rows(table)
+    defined = ([None if isinstance(field, float) and math.isnan(field) else field for field in row] for row in rows)
+    return {
+        "title": table.title,
+        "rows": [dict(zip(keys, row, strict=True)) for row in defined],
+        "notes": table.note_texts("best", "tied"),
+    }
 
 
 def markdown_text(table: Table) -> str:

@@ -43,4 +43,4 @@ def pairs_table(results: Results) -> Table:
         "Means are over all images where the model's score is defined, differences over those where both are.",
     )
     title = f"{kind.capitalize()} models and their standard counterparts"
-    return Table("pairs", title, tuple(columns), tuple(rows), notes)
+    return Table("pairs", title, tuple(columns), tuple(rows), notes, main="f1_difference")

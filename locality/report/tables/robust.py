@@ -41,4 +41,4 @@ def robust_table(results: Results) -> Table:
                 groups.append((model.data, budget))
     best = f"Best of each attack{per_data(data for data, _ in groups)}"
     note = MarkNote(best, ", with the largest possible standard error, √(0.25/n)")
-    return Table("robust", "Robust accuracy", columns, marked(rows, groups, (3, 4)), (WILSON, note))
+    return Table("robust", "Robust accuracy", columns, marked(rows, groups, (3, 4)), (WILSON, note), main="robust")

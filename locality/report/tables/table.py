@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from locality.errors import ArgumentError
 from locality.report.estimates import Estimate
 from locality.report.models import Model
 
@@ -63,13 +64,28 @@ class MarkNote:
 
 @dataclass(frozen=True)
 class Table:
-    """A table, independent of the format that `formats` writes it in. `notes` are printed below it."""
+    """A table, independent of the format that `formats` writes it in. `notes` are printed below it.
+
+    `main` is the key of the column that the table is for, which a narrow terminal shows longest; "": its first number.
+    """
 
     name: str
     title: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     notes: tuple[str | MarkNote, ...] = ()
+    main: str = ""
+
+    def __post_init__(self) -> None:
+        if self.main and self.main not in {column.key for column in self.columns}:
+            raise ArgumentError("main", "the key of a column", self.main)
+
+    def hidden_first(self) -> list[int]:
+        """Indices of columns in the order in which a narrow terminal hides them, without the one that the table is for."""
+        numbers = [index for index, column in enumerate(self.columns) if column.type != "text"]
+        main = next((index for index in numbers if self.columns[index].key == self.main), numbers[0] if numbers else None)
+        training = [index for index, column in enumerate(self.columns) if column.key == "training"]
+        return [*training, *(index for index in reversed(numbers) if index != main)]
 
     def note_texts(self, best: str = "bold", tied: str = "underlined") -> list[str]:
         """The notes for a format in which marks look like that."""
