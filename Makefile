@@ -24,7 +24,7 @@ demo: .venv
 	.venv/bin/locality report demo/results --out demo/report.html
 	.venv/bin/locality explain "$(cat)" --model efficientnet_lite0 --out demo/cat.png
 	.venv/bin/locality compare shapes_cnn shapes_cnn_robust --limit 60
-	@echo "open demo/report.html"
+	@echo "Open demo/report.html. To use the command locality in this shell: source .venv/bin/activate"
 
 test: .venv
 	.venv/bin/ruff format --check .

@@ -2,10 +2,16 @@
 
 import importlib.util
 import re
+import shlex
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+import typer
+from typer.main import get_command
+
+from locality.cli import app
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -75,3 +81,31 @@ def test_links_between_documents_lead_somewhere() -> None:
     for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))):
         for target in re.findall(r"\]\((?!http|#)([^)#]+)", path.read_text(encoding="utf-8")):
             assert (path.parent / target).exists(), f"{path.name} links to {target}"
+
+
+def shell_lines(text: str) -> list[str]:
+    """The lines of the document's blocks for a shell."""
+    return [line for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
+
+
+def parsed(words: list[str]) -> None:
+    """Parse the words after `locality` as the command line would; an unknown option or a wrong value raises."""
+    command: Any = get_command(app)
+    while words and words[0] in getattr(command, "commands", {}):
+        command, words = command.commands[words[0]], words[1:]
+    command.make_context("locality", words)
+
+
+def test_commands_of_the_readme_can_be_pasted() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    lines = shell_lines(text)
+    assert [line for line in lines if line.split()[0] not in ("make", "source", "locality", "pip")] == []
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert all(line.split()[1:] in [[target] for target in targets] for line in lines if line.startswith("make "))
+    commands = [*lines, *re.findall(r"^\| `(locality .*?)` \|", text, re.MULTILINE)]
+    own = [shlex.split(line)[1:] for line in commands if line.startswith("locality ")]
+    assert len(own) >= 14
+    for words in own:
+        parsed(words)
+    with pytest.raises(typer.TyperException):
+        parsed(["eval", "--model", "shapes_cnn", "one", "model:", "accuracy"])
