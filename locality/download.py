@@ -127,7 +127,7 @@ def download(
 
 @contextlib.contextmanager
 def _locked(part: Path) -> Iterator[io.FileIO]:
-    # Unbuffered, so that every byte received survives a kill, and a full disk is reported where it happens.
+    # Unbuffered: received bytes survive a kill. The part itself is locked; filelock would leave another file in the cache.
     never = getattr(os, "O_NOFOLLOW", 0)  # a link would lead to a file that is not ours
     with open(part, "r+b", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_CREAT | never, 0o666)) as file:
         if fcntl is not None:

@@ -40,7 +40,7 @@ WITHOUT_NUMBERS = (
 )
 RUNNER_WITH_NUMBERS = ("runner/explain_batch.py", "runner/measurement.py", "runner/measurements/")
 SEAL = "content_sha256"  # key of a JSON file that holds the hash of the others
-_LOCKS: set[int] = set()  # handles of the folders locked by this process
+WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)  # a file system without locks: no other run is assumed
 FULL_DISK = 1 << 16  # free bytes: with fewer, a failed write is put down to the full disk
 
 
@@ -167,35 +167,24 @@ def _guarded(cell: object) -> object:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Held by one run at a time, and released by the system however the run ends. The folder itself is locked."""
+    """Held by one run at a time, and released by the system however the run ends; the lock is the file `.lock` inside.
+
+    A forked process, such as a data loader's, does not keep it.
+    """
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(folder / ".lock", timeout=0)
     try:
-        import fcntl
-    except ImportError:  # not a Unix: no other run is assumed
-        yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    _LOCKS.add(handle)
+        lock.acquire()
+    except Timeout:
+        raise ValueError(f"`{folder}` is being written by another run: wait for it, or pass another --out") from None
+    except OSError as error:
+        if error.errno not in WITHOUT_LOCKS:
+            raise
     try:
-        with contextlib.suppress(OSError):  # a file system without locks
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ValueError(f"`{folder}` is being written by another run: wait for it, or pass another --out") from None
         yield
     finally:
-        if handle in _LOCKS:
-            _LOCKS.remove(handle)
-            os.close(handle)
-
-
-def _close_locks() -> None:
-    """In a forked process, such as a data loader's: it may outlive its parent and must not keep the lock."""
-    while _LOCKS:
-        os.close(_LOCKS.pop())
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_close_locks)
+        lock.release()
 
 
 def cache_folder() -> Path:
