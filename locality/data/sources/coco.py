@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from skimage.draw import polygon2mask
 from torch import Tensor
 
 from locality.data.boxes import cut_boxes
 from locality.data.fetch import cached_data
 from locality.data.manifest import Entry, Manifest
 from locality.data.manifest_csv import MAX_SIDE
+from locality.data.polygons import polygon_mask
 from locality.data.roots import is_inside, open_root
 from locality.data.source import FileReader, Source
 from locality.errors import DataError, Fault, did_you_mean, unknown_choice
@@ -155,7 +155,7 @@ class _Table:
 
 
 def segmentation_mask(segmentation: Any, height: int, width: int) -> Any:
-    """H×W bool of a COCO segmentation: polygons (by pixel centre) or run lengths, plain or as a string."""
+    """H×W bool of a COCO segmentation: polygons or run lengths, plain or as a string; the mask is that of pycocotools."""
     if isinstance(segmentation, dict):
         counts = segmentation.get("counts")
         lengths = _run_lengths(counts) if isinstance(counts, str) else [int(count) for count in counts or []]
@@ -166,9 +166,7 @@ def segmentation_mask(segmentation: Any, height: int, width: int) -> Any:
         return runs.reshape(width, height).T
     mask = np.zeros((height, width), dtype=np.bool_)
     for ring in segmentation:
-        points = np.asarray(ring, dtype=np.float64).reshape(-1, 2)
-        # polygon2mask tests points with integer coordinates; our pixel centres are half a pixel further.
-        mask |= polygon2mask((height, width), points[:, ::-1] - 0.5)
+        mask |= polygon_mask(np.asarray(ring, dtype=np.float64).reshape(-1, 2), height, width)
     return mask
 
 

@@ -64,17 +64,26 @@ def test_boxes_or_masks(content: dict[str, Any], place: Callable[..., tuple[Path
 
 
 @settings(deadline=None, max_examples=50)
-@given(st.integers(3, 7), st.integers(0, 999))
-def test_polygons_agree_with_pycocotools_up_to_their_edge(corners: int, seed: int) -> None:
+@given(st.integers(3, 9), st.integers(0, 9999), st.sampled_from([None, 0, 1]))
+def test_polygons_equal_pycocotools(corners: int, seed: int, decimals: int | None) -> None:
+    """Any points, also outside the image, on pixel edges, repeated, and of rings that cross themselves."""
     generator = np.random.default_rng(seed)
-    turns = np.sort(generator.uniform(0, 2 * np.pi, corners))
-    ring = (np.stack([20 + 15 * np.cos(turns), 15 + 12 * np.sin(turns)], axis=1)).ravel().tolist()
-    ours = segmentation_mask([ring], 30, 40)
-    theirs = coco_mask.decode(coco_mask.merge(coco_mask.frPyObjects([ring], 30, 40))).astype(bool)
-    # They round corners to pixels first, we ask for pixel centres: a ring may differ.
-    x, y = np.array(ring).reshape(-1, 2).T
-    length = np.hypot(np.diff(x, append=x[0]), np.diff(y, append=y[0])).sum()
-    assert (ours ^ theirs).sum() <= length + 2
+    points = generator.uniform(-5, 45, (corners, 2))
+    points = points if decimals is None else np.round(points, decimals)
+    rings = [ring.ravel().tolist() for ring in (points, np.repeat(points[::-1], 2, axis=0) / 2)]
+    theirs = coco_mask.decode(coco_mask.merge(coco_mask.frPyObjects(rings, 30, 40))).astype(bool)
+    assert np.array_equal(segmentation_mask(rings, 30, 40), theirs)
+
+
+def test_a_polygon_is_filled_by_pixel_centres() -> None:
+    mask = segmentation_mask([[1.4, 0.6, 3.4, 0.6, 3.4, 2.6, 1.4, 2.6]], 3, 5)
+    assert mask.astype(int).tolist() == [[0, 0, 0, 0, 0], [0, 1, 1, 0, 0], [0, 1, 1, 0, 0]]
+
+
+@pytest.mark.parametrize("ring", [[0, 0, 1e300, 0, 0, 1e300], [0, 0, 1, 1, float("nan"), 0], [0, 0, 9, 0, 9, 9] * 300_000])
+def test_polygons_that_are_no_outline_are_refused(ring: list[float]) -> None:
+    with pytest.raises(DataError, match="a polygon"):
+        segmentation_mask([ring], 10, 10)
 
 
 @settings(deadline=None)
