@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from locality.errors import ArgumentError
-from locality.intervals import CONFIDENCE, RESAMPLES, UNBOUNDED, Support, difference_interval
+from locality.intervals import CONFIDENCE, RESAMPLES, UNBOUNDED, BootstrapMethod, Support, difference_interval
 from locality.intervals import mean_interval as mean_interval
 from locality.intervals import wilson_interval as wilson_interval
 
@@ -94,6 +94,7 @@ def summary(
     resamples: int = RESAMPLES,
     seed: int = 0,
     support: Support = UNBOUNDED,
+    method: BootstrapMethod = "percentile",
 ) -> Summary:
     """The mean and its interval (`intervals.mean_interval`); `support` is the range that values can have.
 
@@ -107,7 +108,7 @@ def summary(
     """
     numbers = _numbers(values, "values")
     defined = numbers[~np.isnan(numbers)]
-    low, high = mean_interval(defined, confidence=confidence, resamples=resamples, seed=seed, support=support)
+    low, high = mean_interval(defined, confidence=confidence, resamples=resamples, seed=seed, support=support, method=method)
     mean, median = (float(defined.mean()), float(np.median(defined))) if len(defined) else (math.nan, math.nan)
     return Summary(mean, low, high, median, len(defined), len(numbers) - len(defined))
 

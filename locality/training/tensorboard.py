@@ -22,6 +22,7 @@ class TensorBoardWriter:
             raise ValueError(
                 "`--tensorboard` needs TensorBoard, which is not installed: pip install 'locality[tensorboard]'"
             ) from None
+        # Not Accelerate's tracker: it opens its writer before the step is known from which earlier events are discarded.
         self.folder, self.make = folder, SummaryWriter
         self.writer: SummaryWriter | None = None
 
