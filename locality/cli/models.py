@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from locality.zoo.model_card import ModelCard
 
 FIRST_DOWNLOAD = "that of the first download, which needs --trust-first-download"
-app = typer.Typer(help="List, show, fetch and convert models.", invoke_without_command=True)
+app = typer.Typer(help="List, show, fetch and convert models, and print their cards.", invoke_without_command=True)
 
 ModelName = Annotated[
     str, typer.Argument(metavar="NAME", help="A model of `locality models`.", autocompletion=completion.models)
@@ -65,6 +65,27 @@ def show(name: ModelName, as_json: AsJson = False) -> None:
         return
     for title, text in _lines(card):
         say(f"{title:14s} {text}")
+
+
+@app.command()
+def card(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="A model of `locality models`, or the path of a checkpoint with a card beside it.",
+            autocompletion=completion.models,
+        ),
+    ],
+) -> None:
+    """Print a model's card in the format of the Hugging Face Hub, as the README.md of a repository with its weights."""
+    from locality.zoo.catalog import find_card
+    from locality.zoo.hub_card import hub_card
+    from locality.zoo.model_card import card_path, read_card
+
+    path = Path(name)
+    for line in hub_card(read_card(card_path(path)) if path.is_file() else find_card(name)).splitlines():
+        say(line)
 
 
 @app.command()
