@@ -1,7 +1,7 @@
-# `make demo` and `make test` create .venv, install what is needed, and run. Nothing else has to be done first.
+# `make demo`, `make test` and `make docs` create .venv, install what is needed, and run. Nothing else has to be done first.
 PYTHON ?= python3
 
-.PHONY: demo test .venv
+.PHONY: demo test docs .venv
 
 .venv: .venv/installed
 
@@ -31,3 +31,8 @@ test: .venv
 	.venv/bin/ruff check .
 	.venv/bin/mypy
 	.venv/bin/python -m pytest
+
+# The site, in docs/_build/html. The build needs no network, and a warning is an error.
+docs: .venv
+	.venv/bin/python -m sphinx --fail-on-warning --keep-going --fresh-env --quiet -b html docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
