@@ -187,7 +187,8 @@ def test_every_command_that_prints_a_table_has_json() -> None:
 
 def test_the_json_of_tables_has_their_numbers(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     folder = ROOT / "bench/results/similarity"
-    _, out, _ = run(monkeypatch, capsys, "table", folder, "--which", "locality", "--json")
+    code, out, error = run(monkeypatch, capsys, "table", folder, "--which", "locality", "--json")
+    assert code == 0, error
     content, results = json.loads(out), read_results(folder)
     row = content["tables"]["locality"]["rows"][0]
     own = results.rows[(results.rows["model"] == row["model"]) & (results.rows["method"] == row["method"])]
