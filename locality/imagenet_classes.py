@@ -17,15 +17,31 @@ def imagenet_wnids() -> tuple[str, ...]:
     return tuple(ImageNetInfo("imagenet-1k").label_names())
 
 
+def is_wnid(name: str) -> bool:
+    """Whether a name is written as a WordNet id.
+
+    >>> is_wnid("n02123045"), is_wnid("tabby")
+    (True, False)
+    """
+    return len(name) == 9 and name.startswith("n") and name[1:].isdecimal()
+
+
 def class_word(name: str) -> str:
     """The everyday name of a class: the first word of a WordNet id; other names are returned unchanged.
 
     >>> class_word("n01443537"), class_word("circle"), class_word("n99999999")
     ('goldfish', 'circle', 'n99999999')
     """
-    if not (len(name) == 9 and name.startswith("n") and name[1:].isdecimal()):
-        return name
-    return _words().get(name, name).partition(",")[0]
+    return class_words(name)[0]
+
+
+def class_words(name: str) -> tuple[str, ...]:
+    """Every word of a WordNet id; of another name, the name itself.
+
+    >>> class_words("n02123045")
+    ('tabby', 'tabby cat')
+    """
+    return tuple(word.strip() for word in _words().get(name, name).split(",")) if is_wnid(name) else (name,)
 
 
 @functools.cache

@@ -10,6 +10,7 @@ import typer
 from locality.cli import completion, options
 from locality.cli.printing import note, print_table, say, say_json
 from locality.cli.warnings_as_lines import warnings_as_lines
+from locality.data.kinds import sources_text
 from locality.progress import duration_text
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ def bench(
         float, typer.Option(help="Minutes after which a unit is stopped and listed as a fault; not with --processes 0.")
     ] = 360.0,
     data: Annotated[
-        str | None, typer.Option(help="Images to use instead of the suite's.", autocompletion=completion.data)
+        str | None,
+        typer.Option(help=f"Images to use instead of the suite's: {sources_text()}.", autocompletion=completion.data),
     ] = None,
     boxes: options.Boxes = None,
     limit: Annotated[int | None, typer.Option(help="Maximum number of images, for a quick run.")] = None,

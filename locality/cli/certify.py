@@ -40,6 +40,7 @@ def certify(
     data: options.DataName = None,
     limit: options.Limit = None,
     boxes: options.Boxes = None,
+    data_option: options.DataOption = None,
     eps: Annotated[str, typer.Option(help=EPS_HELP)] = DEFAULT_EPS,
     seed: options.Seed = 0,
     device: options.Device = None,
@@ -70,7 +71,7 @@ def certify(
         from locality.progress import progress
 
         network = options.loaded_model(model, arch, num_classes, device, download, preprocessing)
-        images = options.loaded_data(data, network.spec, limit, seed, boxes)
+        images = options.loaded_data(data, network.spec, limit, seed, boxes, data_option)
         with progress(f"{by} on {model}", "forward passes") as report:
             result = verified_accuracy(network, images, certifier, distances, progress=report)
     if expected is not None:  # a card's accuracy is not that of the smoothed model

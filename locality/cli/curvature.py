@@ -18,6 +18,7 @@ from locality.cli.preprocessing_options import (
 from locality.cli.printing import print_table, say, say_json
 from locality.cli.warnings_as_lines import warnings_as_lines
 from locality.curvature import TraceMethod
+from locality.data.kinds import sources_text
 from locality.errors import ArgumentError
 from locality.types import Threat
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from locality.curvature.model_curvature import ModelCurvature
     from locality.statistics import Difference, Summary
 
-DATA_HELP = "Test images, their `eval` split. By default of the data set that the model was trained on."
+DATA_HELP = f"Test images, their `eval` split: {sources_text()}. By default of the data set that the model was trained on."
 TRAIN_HELP = "Training images, their `train` split. By default those that the model's card names."
 METHOD_HELP = (
     "exact: a backward pass per class; sampled: one per probe; probed: Hutchinson's estimator, for any network; "
@@ -43,6 +44,7 @@ def curvature(
     train: Annotated[str | None, typer.Option(help=TRAIN_HELP, autocompletion=completion.data)] = None,
     limit: Annotated[int, typer.Option(help="Images of each split at most, balanced over the classes.")] = 256,
     boxes: options.Boxes = None,
+    data_option: options.DataOption = None,
     norm: options.NormName = "linf",
     eps: Annotated[str, typer.Option(help="Largest perturbation, in pixels of [0, 1]: 8/255, 0.5.")] = "8/255",
     steps: Annotated[int, typer.Option(help="Steps of PGD, all of which are made.")] = 10,
@@ -76,8 +78,7 @@ def curvature(
 
         network = options.loaded_model(model, arch, num_classes, device, download, preprocessing)
         card = None if arch else known_card(model)
-        source_options = {} if boxes is None else {"boxes": boxes}
-        splits = splits_of(card, network.spec, train, data, limit, seed, **source_options)
+        splits = splits_of(card, network.spec, train, data, limit, seed, **options.source_options(boxes, data_option))
         with progress(f"curvature of {model}") as report:
             result = model_curvature(
                 network,

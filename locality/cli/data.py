@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from locality.cli import completion
+from locality.cli import completion, options
 from locality.cli.options import AsJson
 from locality.cli.printing import print_table, say, say_json
+from locality.data.kinds import sources_text
 
 if TYPE_CHECKING:
     from locality.data.dataset import ImageDataset
@@ -33,19 +34,16 @@ SourceName = Annotated[
     str,
     typer.Argument(
         metavar="SOURCE",
-        help="shapes[:none|:swapped], photos, tiny-imagenet[:PATH], imagenet:PATH, coco:PATH, the path of a manifest, "
-        "or cifar10[:PATH], which has no boxes.",
+        help=f"{sources_text()}.",
         autocompletion=completion.data,
     ),
-]
-Boxes = Annotated[
-    Path | None,
-    typer.Option(help="Boxes of imagenet (folder of XML files or LOC_val_solution.csv) or coco (instances JSON)."),
 ]
 Root = Annotated[
     Path | None, typer.Option(help="Folder or zip that a manifest's paths are relative to (default: its own folder).")
 ]
-Categories = Annotated[list[str] | None, typer.Option("--category", help="A category of coco; repeat for several.")]
+Categories = Annotated[
+    list[str] | None, typer.Option("--category", help="A class of coco, voc, yolo, csv or hf; repeat for several.")
+]
 Split = Annotated[SplitName, typer.Option(help="Split of the data set.")]
 Seed = Annotated[int, typer.Option(help="Seed of the choice of images, and of the images themselves for shapes.")]
 Limit = Annotated[int | None, typer.Option(help="Maximum number of images, balanced over the classes.")]
@@ -60,29 +58,29 @@ def list_sources(as_json: AsJson = False) -> None:
     """List the data sets and where they are on this machine."""
     import os
 
-    from locality.data.fetch import BY_HAND, FETCHABLE, cached_data
-    from locality.data.sources import LOCATIONS
+    from locality.data.fetch import FETCHABLE, cached_data
+    from locality.data.kinds import KINDS, OWN
 
-    rows = [
-        ("shapes", "built in", "ten shapes on noise with a planted cue; shapes:none, shapes:swapped"),
-        ("photos", "built in", "photographs inside scikit-image and matplotlib, ImageNet classes"),
-    ]
-    for name in ("tiny-imagenet", "imagenet", "imagenette", "imagenet-boxes", "coco", "cifar10"):
-        variable = LOCATIONS.get(name)
-        path = os.environ.get(variable) if variable else None
+    rows = []
+    for name in dict.fromkeys([*KINDS, *FETCHABLE]):
+        kind = KINDS.get(name)
+        path = os.environ.get(kind.variable) if kind and kind.variable else None
         cached = cached_data(name)
-        if path:
-            location = f"{variable}={path}"
+        if kind and path:
+            location = f"{kind.variable}={path}"
         elif cached:
             location = str(cached)
+        elif name in ("shapes", "photos"):
+            location = "built in"
         else:
-            location = "bring your own" if name in BY_HAND else f"to download: locality data get {name}"
-        rows.append((name, location, FETCHABLE[name].note if name in FETCHABLE else "the paper's photographs"))
+            location = f"to download: locality data get {name}" if name in FETCHABLE else "bring your own"
+        rows.append((kind.written if kind else name, location, kind.about if kind else FETCHABLE[name].note))
     header = ["name", "location", "content"]
     if as_json:
         say_json({"n": len(rows), "data": [dict(zip(header, row, strict=True)) for row in rows]})
         return
     print_table(header, rows)
+    say(f"--data also takes {OWN}")
 
 
 @app.command()
@@ -98,7 +96,8 @@ def get(name: Annotated[str, typer.Argument(help="tiny-imagenet, imagenette, ima
 @app.command()
 def check(
     source: SourceName,
-    boxes: Boxes = None,
+    boxes: options.Boxes = None,
+    data_option: options.DataOption = None,
     root: Root = None,
     category: Categories = None,
     split: Annotated[SplitName | None, typer.Option(help="Split of the data set (default: all that can be scored).")] = None,
@@ -115,9 +114,9 @@ def check(
     faults: list[Fault] = []
     images = 0
     kind = source.split(":")[0]
-    every = [SplitName.train, SplitName.eval] if kind in ("tiny-imagenet", "cifar10") else [SplitName.eval]
+    every = [SplitName.train, SplitName.eval] if kind in ("tiny-imagenet", "cifar10", "pets") else [SplitName.eval]
     for part in [split] if split else every:
-        opened = _open(source, part, boxes, root, category)
+        opened = _open(source, part, boxes, data_option, root, category)
         with progress(f"checking {part}") as report:
             faults += check_source(opened, report)
         images += len(opened.manifest)
@@ -148,24 +147,27 @@ def check(
 def build(
     source: SourceName,
     out: Annotated[Path, typer.Option(help="Manifest to write (.csv).")],
-    boxes: Boxes = None,
+    boxes: options.Boxes = None,
+    data_option: options.DataOption = None,
     root: Root = None,
     category: Categories = None,
     split: Split = SplitName.eval,
     limit: Limit = None,
     seed: Seed = 0,
     max_box_share: MaxBoxShare = None,
+    origin: Annotated[str | None, typer.Option(help="Where the images come from, for the column `source`.")] = None,
+    licence: Annotated[str | None, typer.Option(help="Licence of the images, for the column `licence`.")] = None,
     skip_bad: SkipBad = False,
 ) -> None:
-    """Write a manifest with the hash of every file. Generated images are written beside it as PNG files."""
+    """Write a manifest with the hash of every file. Images that are not files are written beside it as PNG files."""
     from locality.data.build import build_manifest
     from locality.data.dataset import ImageDataset
     from locality.progress import progress
 
-    opened = _open(source, split, boxes, root, category, seed=seed)
+    opened = _open(source, split, boxes, data_option, root, category, seed=seed)
     chosen = ImageDataset.select(opened, limit, seed, None, max_box_share, skip_bad=skip_bad)
     with progress("hashing") as report:
-        built = build_manifest(chosen, out, skip_bad, report)
+        built = build_manifest(chosen, out, skip_bad, report, origin, licence)
     if built.faults:
         _print_faults(built.faults, 100)
     _print_summary(chosen)
@@ -178,7 +180,8 @@ def build(
 def show(
     source: SourceName,
     out: Annotated[Path, typer.Option(help="Picture to write (.png).")],
-    boxes: Boxes = None,
+    boxes: options.Boxes = None,
+    data_option: options.DataOption = None,
     root: Root = None,
     category: Categories = None,
     split: Split = SplitName.eval,
@@ -194,7 +197,7 @@ def show(
     from locality.types import ModelSpec
 
     spec = None if size is None else ModelSpec("the model", (size, size), max(size, round(size / 0.875)))
-    opened = _open(source, split, boxes, root, category, seed=seed)
+    opened = _open(source, split, boxes, data_option, root, category, seed=seed)
     chosen = ImageDataset.select(opened, limit, seed, spec, max_box_share, skip_bad=skip_bad)
     samples = [chosen[index] for index in range(len(chosen))]
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -207,19 +210,24 @@ def _open(
     name: str,
     split: str,
     boxes: Path | None,
+    data_option: list[str] | None,
     root: Path | None,
     categories: list[str] | None,
-    **options: Any,
+    **more: Any,
 ) -> Source:
-    """Open the source; an option that it does not have is an error."""
+    """Open the source, and print a guess of its kind; an option that it does not have is an error."""
     from locality.data.sources import open_source
     from locality.progress import progress
 
-    given = {"boxes": boxes, "root": root, "categories": categories or None, **options}
+    given = options.source_options(boxes, data_option) | {"root": root, "categories": categories or None, **more}
+    given = {key: value for key, value in given.items() if value is not None}
     with progress("reading boxes") as report:
         if name.startswith("imagenet:"):
             given["progress"] = report
-        return open_source(name, split, **{key: value for key, value in given.items() if value is not None})
+        source = open_source(name, split, **given)
+    if source.guess:
+        say(source.guess, error=True)
+    return source
 
 
 def _print_summary(data: ImageDataset) -> None:

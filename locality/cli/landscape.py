@@ -39,6 +39,7 @@ def landscape(
     data: options.DataName = None,
     limit: Annotated[int, typer.Option(help="Maximum number of images, balanced over the classes.")] = 16,
     boxes: options.Boxes = None,
+    data_option: options.DataOption = None,
     radius: Annotated[str, typer.Option(help="Input space: how far to go in each direction, in pixels.")] = "16/255",
     eps: Annotated[
         str | None,
@@ -73,7 +74,7 @@ def landscape(
         networks = {first: options.loaded_model(model, arch, num_classes, device, download, preprocessing)}
         for other in others:
             networks[other] = options.loaded_model(str(against), device=device, download=download)
-        images = options.loaded_data(data, networks[first].spec, limit, seed, boxes)
+        images = options.loaded_data(data, networks[first].spec, limit, seed, boxes, data_option)
         given = {"directions": directions, "steps": steps, "attack": threat} if space == "weights" else {"radius": reach}
         given |= {} if points is None else {"points": points}
         result = measure_landscapes(networks, images, space, seed=seed, **given)

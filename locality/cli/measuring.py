@@ -14,6 +14,7 @@ import typer
 
 from locality.cli.options import method_names
 from locality.cli.table_names import table_names
+from locality.data.kinds import check_name
 from locality.errors import unknown_choice
 
 # Read by the libraries under torch, numpy and scipy when they are loaded.
@@ -56,11 +57,9 @@ def check_names(given: Mapping[str, Any]) -> None:
     search, searches = given.get("search"), table_names("boundary", "SEARCHES")
     if search and search not in searches and not search.startswith("foolbox:"):
         raise unknown_choice("search", search, searches, also="foolbox:NAME")
-    sources = table_names("data.sources", "SOURCES")
     for option in ("data", "train"):
-        data = given.get(option)
-        if data and data.partition(":")[0] not in sources and not data.lower().endswith(".csv") and not Path(data).exists():
-            raise unknown_choice(option, data, sources, also="the path of a manifest (.csv)")
+        if given.get(option):
+            check_name(given[option], option)
 
 
 def _check_model(name: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from locality.cli import completion
+from locality.cli.printing import say
+from locality.data.kinds import sources_text
 from locality.errors import ArgumentError
 from locality.toml_settings import number_from
 from locality.types import Channels as ChannelsName
@@ -29,14 +31,23 @@ ModelName = Annotated[str, typer.Option(help=MODEL_HELP, autocompletion=completi
 DataName = Annotated[
     str | None,
     typer.Option(
-        help="Images: shapes, photos, tiny-imagenet, imagenet:PATH, coco:PATH or a manifest (.csv); cifar10, without boxes. "
-        "By default the data set with the model's classes.",
+        help=f"Images: {sources_text()}. By default the data set with the model's classes.",
         autocompletion=completion.data,
     ),
 ]
 Boxes = Annotated[
     Path | None,
-    typer.Option(help="Boxes of imagenet (XML folder or LOC_val_solution.csv) or coco (JSON of instances)."),
+    typer.Option(
+        help="Boxes, by a path or by a name inside the data: a JSON of COCO, a CSV (also LOC_val_solution.csv), or a folder "
+        "of XML files (VOC, ImageNet) or text files (YOLO)."
+    ),
+]
+DataOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE",
+        help="An option of the source, such as categories=cat,dog or columns=filename=picture; repeat for several.",
+    ),
 ]
 Limit = Annotated[int | None, typer.Option(help="Maximum number of images, balanced over the classes.")]
 Methods = Annotated[
@@ -135,17 +146,48 @@ def class_number(name: str | None, spec: ModelSpec) -> int | None:
     return None if name is None else class_index(name, spec.classes, "--to")
 
 
+def source_options(boxes: Path | None = None, given: Sequence[str] | None = None) -> dict[str, Any]:
+    """The options of a source that `--boxes` and `--data-option` stand for.
+
+    >>> source_options(None, ["count=20", "columns=filename=picture"])
+    {'count': 20, 'columns': 'filename=picture'}
+    """
+    options: dict[str, Any] = {} if boxes is None else {"boxes": boxes}
+    for pair in given or ():
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip() or name.strip() in options:
+            raise ArgumentError("--data-option", "NAME=VALUE, each name once", pair, "such as categories=cat,dog")
+        if name.strip() in ("path", "split", "seed"):
+            raise ArgumentError("--data-option", "an option of the source", pair, "that is part of the command itself")
+        options[name.strip()] = int(value) if value.strip().isdecimal() else value.strip()
+    return options
+
+
 def loaded_data(
-    name: str | None, spec: ModelSpec, limit: int | None = None, seed: int = 0, boxes: Path | None = None
+    name: str | None,
+    spec: ModelSpec,
+    limit: int | None = None,
+    seed: int = 0,
+    boxes: Path | None = None,
+    data_option: Sequence[str] | None = None,
 ) -> ImageDataset:
-    """The data behind the options, fitted to the model; without a name, the data set with the model's classes."""
+    """The data behind the options, fitted to the model; without a name, the data set with the model's classes.
+
+    A guessed kind, and classes that were matched by name, are reported on standard error.
+    """
+    from locality.data.class_names import model_class_text, names_text
     from locality.data.dataset import load_dataset
     from locality.data.defaults import default_data, default_limit
 
     data_name = name or default_data(spec)
-    source_options: dict[str, Any] = {} if boxes is None else {"boxes": boxes}
     most = default_limit(data_name) if limit is None else limit
-    return load_dataset(data_name, limit=most, seed=seed, spec=spec, **source_options)
+    images = load_dataset(data_name, limit=most, seed=seed, spec=spec, **source_options(boxes, data_option))
+    if images.source.guess:
+        say(images.source.guess, error=True)
+    if images.matched:
+        pairs = [f"{name} = {model_class_text(own)}" for name, own in images.matched.items()]
+        say(f"classes of {images.name} that {spec.name} has by name: {names_text(pairs)}", error=True)
+    return images
 
 
 def number(option: str, text: str, example: str) -> float:

@@ -47,6 +47,7 @@ def robust(
     data: options.DataName = None,
     limit: options.Limit = None,
     boxes: options.Boxes = None,
+    data_option: options.DataOption = None,
     batch_size: Annotated[int, typer.Option(help="Images per batch; changes AutoAttack's random numbers.")] = 32,
     seed: options.Seed = 0,
     device: options.Device = None,
@@ -76,7 +77,7 @@ def robust(
         from locality.robustness.transfer import TransferAccuracy, transfer_accuracy
 
         network = options.loaded_model(model, arch, num_classes, device, download, preprocessing)
-        images = options.loaded_data(data, network.spec, limit, seed, boxes)
+        images = options.loaded_data(data, network.spec, limit, seed, boxes, data_option)
         given: dict[str, Any] = {
             "norm": norm,
             "epsilon": threat.radius,

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from locality.data.dataset import ImageDataset, load_dataset
 from locality.data.defaults import default_data
-from locality.data.sources import LOCATIONS
+from locality.data.kinds import LOCATIONS
 from locality.errors import ArgumentError
 from locality.types import ModelSpec
 from locality.zoo.architectures import build
@@ -84,7 +84,15 @@ def splits_of(
         raise ArgumentError("train", f"other images than the test images, {name}", name, "pass --train and --data")
     chosen = images.of(spec, limit, **source_options)
     unseen = load_dataset(name, limit=limit, seed=seed, spec=spec, max_box_share=None, **source_options)
+    if name == images.name and _files(chosen) & _files(unseen):
+        raise ArgumentError("train", f"other images than the test images, and {name} has one split", name, "pass --train")
     return Splits(chosen, unseen, images.count(chosen), told is not None)
+
+
+def _files(data: ImageDataset) -> set[tuple[str, str]]:
+    """What tells images of one data set apart."""
+    images = data.manifest.images
+    return set(zip(images["path"], images["id"], strict=True))
 
 
 def initial_weights(card: ModelCard | None) -> dict[str, Tensor] | None:

@@ -14,7 +14,7 @@ from locality.data.check import verified
 from locality.data.dataset import ImageDataset
 from locality.data.manifest import Manifest
 from locality.data.manifest_csv import write_manifest
-from locality.data.roots import Folder
+from locality.data.roots import Folder, ZipRoot
 from locality.data.source import FileReader, Source
 from locality.errors import ArgumentError, DataError, Fault
 from locality.progress import Progress, no_progress
@@ -30,8 +30,18 @@ class Built:
     root: Path | None
 
 
-def build_manifest(data: ImageDataset, out: Path, skip_bad: bool = False, progress: Progress = no_progress) -> Built:
-    """Write the manifest of the chosen images to `out`; generated images are written beside it as PNG files."""
+def build_manifest(
+    data: ImageDataset,
+    out: Path,
+    skip_bad: bool = False,
+    progress: Progress = no_progress,
+    origin: str | None = None,
+    licence: str | None = None,
+) -> Built:
+    """Write the manifest of the chosen images to `out`; images that are not files are written beside it as PNG files.
+
+    `origin` and `licence` replace what the source says about where the images come from.
+    """
     if out.suffix.lower() != ".csv":
         raise ArgumentError("out", "a file that ends in .csv, since a manifest is a CSV file", str(out))
     if not data.has_regions:
@@ -39,7 +49,7 @@ def build_manifest(data: ImageDataset, out: Path, skip_bad: bool = False, progre
     manifest = data.manifest
     reader = data.source.read
     faults = list(data.faults)
-    if isinstance(reader, FileReader):
+    if isinstance(reader, FileReader) and isinstance(reader.root, Folder | ZipRoot):
         source = Source(data.name, manifest, data.source.classes, FileReader(manifest, reader.root))
         hashes: list[str | None] = []
         for result in verified(source, progress):
@@ -51,7 +61,8 @@ def build_manifest(data: ImageDataset, out: Path, skip_bad: bool = False, progre
     if faults and not skip_bad:
         raise DataError.of(faults)
     good = np.array([index for index, digest in enumerate(hashes) if digest is not None], dtype=np.int64)
-    images = manifest.images.assign(sha256=[digest or "" for digest in hashes], path=paths)
+    stated = {column: text for column, text in (("source", origin), ("licence", licence)) if text}
+    images = manifest.images.assign(sha256=[digest or "" for digest in hashes], path=paths, **stated)
     written = replace(manifest, images=images).take(good)
     write_manifest(out, written)
     return Built(len(written), len(written.corners), faults, root)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
 from locality.data.boxes import boxes_of
+from locality.data.labels import accepted_labels
 from locality.data.manifest import Manifest
 from locality.data.preprocess import fit, region_mask
 from locality.data.selection import MAX_BOX_SHARE, even_order, usable_images
@@ -26,7 +26,11 @@ from locality.pictures import pictures_html
 from locality.types import SHOWN_IMAGES, Batch, ModelSpec, Region, Sample
 
 # Kinds of faults that are not mistakes: such images cannot be scored.
-NOTES = {"no box": "without a box", "no image": "with boxes but no file"}
+NOTES = {
+    "no box": "without a box",
+    "no image": "with boxes but no file",
+    "several classes": "with objects of several classes",
+}
 
 
 def load_dataset(
@@ -40,9 +44,10 @@ def load_dataset(
     skip_bad: bool = False,
     **source_options: Any,
 ) -> ImageDataset:
-    """Images with boxes: `shapes`, `photos`, `tiny-imagenet`, `imagenet`, `coco`, or a manifest; without: `cifar10`.
+    """Images with their labels and boxes: a name of `data.kinds.KINDS`, or the path of a folder, zip or CSV.
 
-    `NAME:PATH` gives the location of the data; `shapes:none` and `shapes:swapped` choose the cue.
+    `NAME:PATH` gives the location of the data; `shapes:none` and `shapes:swapped` choose the cue. The kind of a path alone
+    is guessed from its files. Further arguments are options of the source, such as `boxes`, the path of annotations.
 
     - `limit` is the maximum number of images, balanced over the classes. `seed` determines which (and, for `shapes`, the
       images themselves).
@@ -61,12 +66,11 @@ def load_dataset(
     return ImageDataset.select(source, limit, seed, spec, share, region, skip_bad)
 
 
-class UnknownClassesWarning(UserWarning):
-    """Some images are of classes that the model does not know."""
-
-
 class ImageDataset(Dataset[Sample]):
-    """A torch data set of samples. `data.batch(indices)` stacks some of them, `print(data)` summarises them."""
+    """A torch data set of samples. `data.batch(indices)` stacks some of them, `print(data)` summarises them.
+
+    `matched` maps names of classes to the model's classes, where the two are written differently.
+    """
 
     def __init__(
         self,
@@ -84,7 +88,7 @@ class ImageDataset(Dataset[Sample]):
         self.left_out = left_out or {}
         self.faults = tuple(faults)
         self._model_classes = spec.classes if spec is not None else ()
-        self._accepted = self._accepted_labels()
+        self._accepted, self.matched = accepted_labels(source, source.manifest.images.iloc[indices], spec)
 
     @staticmethod
     def select(
@@ -227,44 +231,6 @@ class ImageDataset(Dataset[Sample]):
     def _repr_html_(self) -> str:
         samples = (self[index] for index in range(min(SHOWN_IMAGES, len(self))))
         return pictures_html(str(self), [(sample.image, sample.boxes, sample.id) for sample in samples])
-
-    def _accepted_labels(self) -> list[tuple[int, ...]]:
-        """The accepted labels of each chosen image, its own first; −1 for a class that the model does not have."""
-        images = self.source.manifest.images.iloc[self.indices]
-        if not self._model_classes:
-            own = {wnid: label for label, wnid in enumerate(self.source.classes) if wnid}
-            labels = [
-                (label, *(own[wnid] for wnid in wnids.split()[1:] if wnid in own))
-                for label, wnids in zip(images["label"].tolist(), images["wnid"].tolist(), strict=True)
-            ]
-            return labels if self._within_logits(labels) else [(-1,)] * len(labels)
-        logit = {wnid: index for index, wnid in enumerate(self._model_classes)}
-        accepted = [tuple(logit.get(wnid, -1) for wnid in wnids.split()) for wnids in images["wnid"].tolist()]
-        unknown = sum(max(labels) < 0 for labels in accepted)
-        if unknown:
-            name = self.spec.name if self.spec else ""
-            warnings.warn(
-                f"{unknown:,} of {len(accepted):,} images of {self.name} are of classes that {name} does not know: their "
-                "accuracy is undefined, their attributions are not",
-                UnknownClassesWarning,
-                stacklevel=4,
-            )
-        # A model that has only the second of several accepted classes is correct with that one.
-        return [tuple(sorted(labels, key=lambda label: label < 0)) for labels in accepted]
-
-    def _within_logits(self, labels: list[tuple[int, ...]]) -> bool:
-        """Whether a model whose classes are unknown can have the labels; a warning if it cannot."""
-        count = None if self.spec is None else self.spec.num_classes
-        largest = max((label for several in labels for label in several), default=-1)
-        if self.spec is None or count is None or largest < count:
-            return True
-        warnings.warn(
-            f"{self.spec.name} has {count:,} classes, but {self.name} has labels up to {largest:,}: they are not labels "
-            "of this model, so its accuracy is undefined; name its classes (--classes FILE, or `classes` of load_model)",
-            UnknownClassesWarning,
-            stacklevel=5,
-        )
-        return False
 
 
 def stack(samples: Sequence[Sample]) -> Batch:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import IO, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 from PIL.Image import Transpose
 from torch import Tensor
@@ -43,17 +46,23 @@ def decode_image(data: bytes, orientation: Orientation = "displayed") -> Tensor:
     - 16-bit colour: the upper eight bits; refused where no value is above 4095, since it would be read as black.
     - floats: in [0, 1]; others are refused.
     """
+    with _damage_as_errors(), Image.open(io.BytesIO(data), formats=FORMATS) as picture:
+        _check_size(picture.size)
+        sixteen_bits = ";16" in str(picture.tile)
+        picture.load()
+        turn = TURNS.get(_orientation(picture)) if orientation == "displayed" else None
+        coloured = _rgb(picture)
+        if sixteen_bits and picture.mode == "RGB":
+            _check_not_black(coloured)
+        turned = coloured if turn is None else coloured.transpose(turn)
+        return torch.from_numpy(np.array(turned)).permute(2, 0, 1)
+
+
+@contextmanager
+def _damage_as_errors() -> Iterator[None]:
+    """Inside the block, what Pillow raises about a file is a DataError."""
     try:
-        with Image.open(io.BytesIO(data), formats=FORMATS) as picture:
-            _check_size(picture.size)
-            sixteen_bits = ";16" in str(picture.tile)
-            picture.load()
-            turn = TURNS.get(_orientation(picture)) if orientation == "displayed" else None
-            coloured = _rgb(picture)
-            if sixteen_bits and picture.mode == "RGB":
-                _check_not_black(coloured)
-            turned = coloured if turn is None else coloured.transpose(turn)
-            return torch.from_numpy(np.array(turned)).permute(2, 0, 1)
+        yield
     except DataError:
         raise
     except UnidentifiedImageError:
@@ -63,6 +72,15 @@ def decode_image(data: bytes, orientation: Orientation = "displayed") -> Tensor:
     except (OSError, ValueError, SyntaxError, EOFError, IndexError, TypeError, KeyError) as error:
         # Pillow's decoders raise all of these on damaged files.
         raise DataError(f"truncated or damaged image ({error})") from error
+
+
+def decode_levels(data: bytes) -> NDArray[np.uint8]:
+    """H×W uint8: the stored levels of a mask, of one channel of 8 bits; those of a palette are its indices."""
+    with _damage_as_errors(), Image.open(io.BytesIO(data), formats=FORMATS) as picture:
+        _check_size(picture.size)
+        if picture.mode not in ("L", "P", "1"):
+            raise DataError(f"a mask has one channel of 8 bits, this image has the mode {picture.mode}")
+        return np.array(picture).astype(np.uint8)
 
 
 def image_size(file: IO[bytes], orientation: Orientation = "displayed") -> tuple[int, int]:

@@ -12,7 +12,7 @@ from locality.imagenet_classes import imagenet_wnids
 from locality.types import ModelSpec
 
 # The number of images of an evaluation by default: intervals of a few hundredths, and minutes on a small machine.
-LIMITS = {"shapes": 200, "tiny-imagenet": 200, "cifar10": 200}
+LIMITS = {"shapes": 200, "tiny-imagenet": 200, "cifar10": 200, "pets": 200}
 
 
 def default_limit(data: str) -> int | None:

@@ -113,6 +113,8 @@ FETCHABLE: dict[str, Fetchable] = {
     ),
 }
 BY_HAND = {
+    "pets": "Oxford-IIIT Pets is two archives: get images.tar.gz and annotations.tar.gz from "
+    "www.robots.ox.ac.uk/~vgg/data/pets, unpack both into one folder, and pass `pets:FOLDER`",
     "imagenet": "ImageNet needs an account: get ILSVRC2012_img_val.tar from image-net.org (or `imagenet-object-localization-"
     "challenge` from Kaggle), unpack it, and pass `imagenet:FOLDER` with --boxes; "
     "`locality data get imagenet-boxes` downloads the boxes",

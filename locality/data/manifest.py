@@ -37,14 +37,15 @@ class Manifest:
     first: NDArray[np.int64]  # N+1
 
     @staticmethod
-    def of(entries: Sequence[Entry], source: str, licence: str) -> Manifest:
-        """The manifest of a source's entries."""
+    def of(entries: Sequence[Entry], source: str, licence: str | Sequence[str]) -> Manifest:
+        """The manifest of a source's entries; the licence is one for all, or one for each."""
         text = {name: pd.Series([getattr(e, name) for e in entries], dtype="str") for name in ("id", "path", "wnid", "file")}
         whole = {
             name: np.array([getattr(e, name) for e in entries], dtype=np.int64) for name in ("label", "width", "height")
         }
         rows = pd.array([entry.row for entry in entries], dtype="Int64")
-        images = pd.DataFrame({**text, **whole, "sha256": "", "source": source, "licence": licence, "row": rows})
+        images = pd.DataFrame({**text, **whole, "sha256": "", "source": source, "row": rows})
+        images["licence"] = pd.Series([licence] * len(images) if isinstance(licence, str) else list(licence), dtype="str")
         images["orientation"] = pd.Series(["displayed"] * len(images), dtype="str")
         first = np.concatenate([[0], np.cumsum([len(entry.corners) for entry in entries])]).astype(np.int64)
         return Manifest(images, np.concatenate([np.empty((0, 4)), *(entry.corners for entry in entries)]), first)

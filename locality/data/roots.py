@@ -13,7 +13,7 @@ import zlib
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, Protocol
 
 from locality.errors import DataError, Fault
 
@@ -42,6 +42,23 @@ def is_inside(name: str) -> bool:
     parts = PurePosixPath(name.replace("\\", "/")).parts
     absolute = name.startswith(("/", "\\")) or (bool(parts) and ":" in parts[0])
     return bool(parts) and not absolute and ".." not in parts and "\0" not in name
+
+
+class Root(Protocol):
+    """Files by relative names with forward slashes, wherever they are stored."""
+
+    @property
+    def path(self) -> Path: ...
+
+    def names(self) -> list[str]: ...
+
+    def faults(self) -> list[Fault]: ...
+
+    def read(self, name: str) -> bytes: ...
+
+    def open(self, name: str) -> IO[bytes]: ...
+
+    def checksum(self, name: str) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -197,9 +214,6 @@ class ZipRoot:
         except (KeyError, DataError):
             return "cannot be read"
         return f"{entry.CRC:08x} {entry.file_size}"
-
-
-Root = Folder | ZipRoot
 
 
 def _name_problem(name: str) -> tuple[str, str] | None:

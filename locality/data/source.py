@@ -51,6 +51,8 @@ class Source:
     read: Reader
     faults: tuple[Fault, ...] = ()
     has_regions: bool = True
+    assumed_order: bool = False  # labels are in an order that the data do not state, such as that of the alphabet
+    guess: str = ""  # why the data were taken to be of this kind, if nobody said it
 
 
 @dataclass(frozen=True, eq=False)

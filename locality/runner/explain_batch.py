@@ -15,7 +15,7 @@ from locality.attribution.integrated_gradients import Points, relative_gap
 from locality.boundary import SEARCHES, find_boundary
 from locality.boundary.search import resolve_search
 from locality.certified.bracket import certify_boundary, has_small_bound
-from locality.data.dataset import UnknownClassesWarning
+from locality.data.labels import UnknownClassesWarning
 from locality.errors import ArgumentError, unknown_choice
 from locality.model_calls import Calls, model_device, open_model
 from locality.model_calls.checks import UNIT

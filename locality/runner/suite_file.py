@@ -12,7 +12,7 @@ from typing import Any
 from locality.attribution.all_at_once import check_method
 from locality.boundary import SEARCHES
 from locality.boundary.search import resolve_search
-from locality.data.sources import check_name
+from locality.data.kinds import check_name
 from locality.errors import MissingWeightsError, Problem, did_you_mean, unknown_choice
 from locality.files import PACKAGE, PACKAGED, packaged_file
 from locality.runner.explain_batch import AT_BOUNDARY

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from locality.curvature.training_run import TrainingImages
-from locality.data.dataset import ImageDataset, UnknownClassesWarning
+from locality.data.dataset import ImageDataset
+from locality.data.labels import UnknownClassesWarning
 from locality.data.manifest import Manifest
 from locality.data.source import Source
 from locality.data.sources import open_source

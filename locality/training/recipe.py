@@ -10,7 +10,7 @@ from typing import Any, Literal, get_type_hints
 
 from torch import nn
 
-from locality.data.sources import check_name
+from locality.data.kinds import check_name
 from locality.errors import ArgumentError, Problem, unknown_choice
 from locality.toml_settings import read_toml, settings_from
 from locality.training.averaging import AVERAGES, AverageSettings, NoAverage

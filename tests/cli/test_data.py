@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from locality.cli.data import SplitName
+from locality.data.kinds import KINDS
 from locality.data.sources import SPLITS
 
 WriteCsv = Callable[..., Path]
@@ -43,7 +44,7 @@ def test_version_and_help() -> None:
 def test_mistakes_are_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
     mistakes: list[tuple[list[object], str]] = [
         (["check", "nothing"], "`data` must be one of shapes, photos"),
-        (["check", tmp_path], "is a folder, but a manifest is a CSV file"),
+        (["check", tmp_path], "has no images"),
         (["get", "cifar"], "`cifar` cannot be downloaded"),
         (["get", "imagenet"], "needs an account"),
         (["check", "photos", "--boxes", "x"], "`photos` has no option boxes"),
@@ -74,7 +75,11 @@ def test_the_splits_are_those_of_the_data() -> None:
 def test_list_names_every_source_and_where_it_is(tmp_path: Path) -> None:
     done = locality("data", "list", LOCALITY_CACHE=str(tmp_path), LOCALITY_IMAGENET="/data/val", LOCALITY_TINY_IMAGENET="")
     assert done.returncode == 0
-    for word in ("shapes", "photos", "locality data get tiny-imagenet", "LOCALITY_IMAGENET=/data/val", "coco"):
+    for word in (
+        "locality data get tiny-imagenet",
+        "LOCALITY_IMAGENET=/data/val",
+        *(kind.written for kind in KINDS.values()),
+    ):
         assert word in done.stdout
 
 

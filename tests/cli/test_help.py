@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from locality.certified import CERTIFICATES
 from locality.cli import app, main
+from locality.data.kinds import KINDS
 from locality.robustness import ATTACK_NAMES
 from locality.types import NORMS, Norm
 
@@ -68,6 +69,15 @@ def test_every_command_has_help(command: str) -> None:
 @pytest.mark.parametrize(("command", "option", "choices"), CHOICES)
 def test_help_lists_the_choices_of_an_option(command: str, option: str, choices: str) -> None:
     assert f"--{option} <{choices}>" in help_of(*command.split())
+
+
+@pytest.mark.parametrize(
+    "command", ["eval", "compare", "robust", "certify", "curvature", "landscape", "bench", "data check", "data build"]
+)
+def test_help_lists_every_source(command: str) -> None:
+    text = help_of(*command.split())
+    for kind in KINDS.values():
+        assert kind.written in text
 
 
 def test_the_choices_are_the_tables() -> None:

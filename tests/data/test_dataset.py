@@ -12,7 +12,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from locality import ArgumentError, Box, DataError, ImageDataset, ModelSpec, load_dataset, stack
-from locality.data.dataset import UnknownClassesWarning
+from locality.data.kinds import KINDS
+from locality.data.labels import UnknownClassesWarning
 from locality.data.sources import SOURCES
 
 WriteCsv = Callable[..., Path]
@@ -196,11 +197,11 @@ def _opened_in(data: ImageDataset) -> int:
 
 
 def test_unknown_names_list_the_known() -> None:
-    with pytest.raises(ArgumentError, match=r"`data` must be one of shapes, photos, .* or the path of a manifest"):
+    with pytest.raises(ArgumentError, match=r"`data` must be one of shapes, photos, .* or the path of a folder, zip or CSV"):
         load_dataset("cifar")
     with pytest.raises(ArgumentError, match=r"did you mean 'shapes'\?"):
         load_dataset("shape")
-    assert set(SOURCES) == {"shapes", "photos", "tiny-imagenet", "imagenet", "coco", "cifar10"}
+    assert list(SOURCES) == list(KINDS)
 
 
 def test_outlines_are_asked_for_where_there_are_none(manifest: Path) -> None:

@@ -5,19 +5,35 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from locality.data.fetch import cached_data
+from locality.data.fetch import FETCHABLE, cached_data
+from locality.data.kinds import LOCATIONS, check_name
 from locality.data.manifest_csv import read_manifest
 from locality.data.roots import open_root
 from locality.data.source import FileReader, Source
-from locality.data.sources import cifar10, coco, imagenet, photos, shapes, tiny_imagenet
+from locality.data.sources import (
+    boxes_csv,
+    cifar10,
+    class_folders,
+    coco,
+    hugging_face,
+    imagenet,
+    pets,
+    photos,
+    shapes,
+    tiny_imagenet,
+    voc,
+    yolo,
+)
+from locality.data.sources.guess import guess_kind
 from locality.errors import ArgumentError, DataError, did_you_mean, unknown_choice
 
 Split = Literal["eval", "train"]
 SPLITS: tuple[Split, ...] = get_args(Split)
-# Those in LOCATIONS need a path: `NAME:PATH`, the environment variable, or the cache.
+# All but shapes and photos need a path: `NAME:PATH`, the environment variable of its kind, or the cache.
 SOURCES: dict[str, Callable[..., Source]] = {
     "shapes": shapes.shapes,
     "photos": photos.photos,
@@ -25,24 +41,29 @@ SOURCES: dict[str, Callable[..., Source]] = {
     "imagenet": imagenet.imagenet,
     "coco": coco.coco,
     "cifar10": cifar10.cifar10,
-}
-LOCATIONS = {
-    "tiny-imagenet": "LOCALITY_TINY_IMAGENET",
-    "imagenet": "LOCALITY_IMAGENET",
-    "coco": "LOCALITY_COCO",
-    "cifar10": "LOCALITY_CIFAR10",
+    "pets": pets.pets,
+    "voc": voc.voc,
+    "yolo": yolo.yolo,
+    "csv": boxes_csv.boxes_csv,
+    "hf": hugging_face.hugging_face,
+    "folder": class_folders.folder,
 }
 
 
 def open_source(name: str, split: str = "eval", seed: int = 0, **options: Any) -> Source:
-    """Open the data set with a name such as `shapes:none`, `tiny-imagenet:PATH` or `val.csv`."""
+    """Open the data set with a name such as `shapes:none`, `voc:PATH` or `val.csv`; the kind of a path alone is guessed."""
     kind, _, rest = name.partition(":")
     if split not in SPLITS:
         raise unknown_choice("split", split, SPLITS)
     check_name(name)
     if kind not in SOURCES:
-        _check_options(name, manifest_source, options)
-        return manifest_source(name, **options)
+        guess = guess_kind(name, split, options.get("boxes"))
+        opener = SOURCES.get(guess.kind, manifest_source)
+        options = guess.options | options
+        _check_options(name, opener, options)
+        if guess.kind == "manifest":
+            return manifest_source(guess.path, **options)
+        return replace(opener(guess.path, split, **options), guess=guess.text)
     _check_options(kind, SOURCES[kind], options)
     if kind == "shapes":
         return shapes.shapes(split, seed=seed, **(options | {"cue": rest} if rest else options))
@@ -51,12 +72,6 @@ def open_source(name: str, split: str = "eval", seed: int = 0, **options: Any) -
             raise ArgumentError("data", "photos without a path, since its files are in installed packages", name)
         return photos.photos(split)
     return SOURCES[kind](rest or _location(kind), split, **options)
-
-
-def check_name(name: str) -> None:
-    """Raise if the name is neither that of a data set nor the path of a manifest; nothing is opened."""
-    if name.partition(":")[0] not in SOURCES and not name.lower().endswith(".csv") and not Path(name).exists():
-        raise unknown_choice("data", name, SOURCES, also="the path of a manifest (.csv)")
 
 
 def manifest_source(path: str | Path, root: str | Path | None = None) -> Source:
@@ -74,10 +89,10 @@ def _check_options(name: str, source: Callable[..., Source], options: dict[str, 
 
 
 def _location(kind: str) -> str:
-    variable = LOCATIONS[kind]
-    path = os.environ.get(variable) or cached_data(kind)
+    variable = LOCATIONS.get(kind)
+    path = (os.environ.get(variable) if variable else None) or cached_data(kind)
     if path is None:
-        raise DataError(
-            f"`{kind}` is not on this machine: pass `{kind}:PATH`, set {variable}, or run `locality data get {kind}`"
-        )
+        ways = [f"pass `{kind}:PATH`", *([f"set {variable}"] if variable else [])]
+        ways += [f"run `locality data get {kind}`"] if kind in FETCHABLE else []
+        raise DataError(f"`{kind}` is not on this machine: {', '.join(ways[:-1])}{', or ' if ways[1:] else ''}{ways[-1]}")
     return str(path)

@@ -1,35 +1,40 @@
 """`coco`: images of an instances JSON that show exactly one of the chosen categories, with boxes or masks.
 
-COCO's categories are not WordNet ids: a class is named `coco:cat`. An ImageNet model's accuracy on it is undefined, its
-attributions are not.
+Source and licences are those that the JSON states.
 """
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from locality.data.annotated import NOT_STATED, OVERHANG, SPLIT_FOLDERS, FileNames, wanted_classes
 from locality.data.boxes import cut_boxes
+from locality.data.class_names import one_word
 from locality.data.fetch import cached_data
 from locality.data.manifest import Entry, Manifest
 from locality.data.manifest_csv import MAX_SIDE
 from locality.data.polygons import polygon_mask
-from locality.data.roots import is_inside, open_root
+from locality.data.roots import Folder, is_inside, open_root
 from locality.data.source import FileReader, Source
-from locality.errors import DataError, Fault, did_you_mean, unknown_choice
+from locality.errors import DataError, Fault, unknown_choice
 from locality.toml_settings import read_json
 
-OVERHANG = 1.0  # pixels by which boxes may cross the edge, since COCO rounds them; they are clipped
 SPLITS = ("eval", "train")  # `path` must have the images of the split
 MAX_JSON_BYTES = 1 << 30  # twice the annotations of COCO's training set
-LICENCE = "Flickr, per image; annotations CC-BY-4.0"
+OFFICIAL = re.compile(r"instances_(train|val)20\d\d\.json")
+# JSON files of COCO and of other tools that hold no boxes.
+OTHER_JSON = re.compile(
+    r"(captions|person_keypoints|stuff|panoptic|image_info)_.*|dataset_(info|dict)|state|package(-lock)?"
+)
 
 
 def coco(
@@ -40,38 +45,40 @@ def coco(
 ) -> Source:
     """The source of the images below `path` (folder or zip) with annotations from the instances JSON `boxes`.
 
-    `categories` are names such as "cat"; none means all. An image is used if its annotations are of exactly one of them,
-    besides other categories.
+    Without `boxes`, the only JSON below `path` that may be one is used. `categories` are names such as "cat"; none means
+    all. An image is used if its annotations are of exactly one of them, besides other categories.
     """
     if split not in SPLITS:
         raise unknown_choice("split", split, SPLITS)
-    boxes = boxes or cached_data("coco", part=1)
-    if boxes is None:
-        raise DataError("`boxes` is needed for coco: pass an instances file such as instances_val2017.json (--boxes FILE)")
-    file = Path(boxes).expanduser()
+    file = _file(path, split, boxes)
     content = _content(file)
     names = _category_names(file, content["categories"])
-    wanted = _wanted(names, [categories] if isinstance(categories, str) else categories, file)
-    classes = tuple(_class_name(names[number]) for number in sorted(names) if names[number] in wanted)
+    wanted = wanted_classes(names.values(), categories, str(file))
+    classes = tuple(one_word(names[number]) for number in sorted(names) if names[number] in wanted)
     root = open_root(path)
     faults = root.faults()
     objects = _objects(file, content, names, faults)
     faulty = {fault.image for fault in faults}
-    table = _Table(file, _Names(root.names()), classes)
+    table = _Table(file, FileNames(root.names()), classes, licence_names=_licences(content))
     for row, item in enumerate(content["images"]):
         number = _whole(item.get("id")) if isinstance(item, dict) else None
         if number is None:
             faults.append(Fault(str(file), None, "", "bad row", f"images[{row}] needs an integer `id`"))
             continue
         shown = [one for one in objects.get(number, []) if names[one.category] in wanted]
-        if len({one.category for one in shown}) != 1 or str(number) in faulty:
+        if str(number) in faulty:
+            continue
+        if len({one.category for one in shown}) != 1:
+            kind, problem = ("several classes", "shows several categories") if shown else ("no box", "shows none of them")
+            faults.append(Fault(str(file), None, str(number), kind, f"image {number} {problem}: it is left out"))
             continue
         fault = table.add(number, item, shown, names[shown[0].category])
         if fault is not None:
             faults.append(fault)
-    manifest = Manifest.of(table.entries, source="coco", licence=LICENCE)
+    manifest = Manifest.of(table.entries, source=_origin(content, file), licence=table.licences)
     outlines = Outlines(tuple(tuple(one.segmentation for one in shown) for shown in table.shown), manifest)
-    return Source("coco", manifest, classes, FileReader(manifest, root, outlines), tuple(faults))
+    name = "coco" if OFFICIAL.fullmatch(file.name) else f"coco:{root.path.absolute().name}"
+    return Source(name, manifest, classes, FileReader(manifest, root, outlines), tuple(faults), assumed_order=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,33 +106,18 @@ class Outlines:
         return torch.from_numpy(mask)[None]
 
 
-class _Names:
-    """Finds files by their name in the JSON: official zips have the images in `val2017/`."""
-
-    def __init__(self, names: list[str]) -> None:
-        self.all = set(names)
-        self.by_base: dict[str, list[str]] = defaultdict(list)
-        for name in names:
-            self.by_base[name.rsplit("/", 1)[-1]].append(name)
-
-    def find(self, name: str) -> str | None:
-        """The file's path; the name itself if there is none, so that reading reports it; None if several match."""
-        if name in self.all:
-            return name
-        matches = [other for other in self.by_base.get(name.rsplit("/", 1)[-1], []) if other.endswith(f"/{name}")]
-        return None if len(matches) > 1 else matches[0] if matches else name
-
-
 @dataclass
 class _Table:
     """Collects images."""
 
     file: Path
-    names: _Names
+    names: FileNames
     classes: tuple[str, ...]
     entries: list[Entry] = field(default_factory=list)
     shown: list[list[_Object]] = field(default_factory=list)
     seen: set[int] = field(default_factory=set)
+    licences: list[str] = field(default_factory=list)
+    licence_names: dict[int, str] = field(default_factory=dict)
 
     def add(self, number: int, item: dict[str, Any], shown: list[_Object], category: str) -> Fault | None:
         """Add one image with its objects; returns a fault if it cannot be used."""
@@ -148,9 +140,10 @@ class _Table:
         corners, problem = cut_boxes(np.array([one.corners for one in shown]), width, height, OVERHANG)
         if problem:
             return fault("bad box", problem)
-        wnid = _class_name(category)
+        wnid = one_word(category)
         self.entries.append(Entry(str(number), path, self.classes.index(wnid), wnid, width, height, corners, str(self.file)))
         self.shown.append(shown)
+        self.licences.append(self.licence_names.get(_whole(item.get("license")) or 0, NOT_STATED))
         return None
 
 
@@ -188,6 +181,50 @@ def _run_lengths(text: str) -> list[int]:
     return lengths
 
 
+def _file(path: str | Path, split: str, boxes: str | Path | None) -> Path:
+    """The JSON with the annotations: the one that is named, also inside `path`; the only one there; that of the cache."""
+    folder = Path(path).expanduser()
+    if boxes is not None:
+        named = Path(boxes).expanduser()
+        return folder / named if not named.exists() and (folder / named).is_file() else named
+    inside = instance_files(folder, split)
+    if len(inside) > 1:
+        names = ", ".join(str(file.relative_to(folder)) for file in inside[:5])
+        raise DataError(f"`boxes` is needed for coco: {folder} has several JSON files ({names}), pass one (--boxes FILE)")
+    cached = cached_data("coco", part=1)
+    if not inside and cached is None:
+        raise DataError("`boxes` is needed for coco: pass an instances file such as instances_val2017.json (--boxes FILE)")
+    return inside[0] if inside else Path(str(cached))
+
+
+def instance_files(folder: Path, split: str) -> list[Path]:
+    """The JSON files below a folder that may hold instances; only those named after the split if some are."""
+    if not folder.is_dir():
+        return []
+    names = [name for name in Folder(folder).names() if name.lower().endswith(".json")]
+    names = [name for name in names if not OTHER_JSON.fullmatch(PurePosixPath(name).stem.lower())]
+    of_split = [name for name in names if any(word in name.lower() for word in SPLIT_FOLDERS[split])]
+    return [folder / name for name in of_split or names]
+
+
+def _origin(content: dict[str, Any], file: Path) -> str:
+    """Where the images come from, as the JSON says, else the JSON's own name."""
+    about = content.get("info")
+    description = about.get("description") if isinstance(about, dict) else None
+    return description[:200] if isinstance(description, str) and description.strip() else file.name
+
+
+def _licences(content: dict[str, Any]) -> dict[int, str]:
+    """Names of the licences by their number."""
+    listed = content.get("licenses")
+    named = {}
+    for item in listed if isinstance(listed, list) else []:
+        number = _whole(item.get("id")) if isinstance(item, dict) else None
+        if number is not None and isinstance(item.get("name"), str) and item["name"].strip():
+            named[number] = item["name"][:200]
+    return named
+
+
 def _content(file: Path) -> dict[str, Any]:
     if file.is_dir():
         raise DataError(f"`boxes` {file} is a folder: pass the JSON file inside it, such as instances_val2017.json")
@@ -201,19 +238,6 @@ def _content(file: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or not all(isinstance(content.get(key), list) for key in keys):
         raise DataError(f"{file}: must have the lists {', '.join(keys)}: pass an instances JSON, not captions or keypoints")
     return content
-
-
-def _wanted(names: dict[int, str], categories: Sequence[str], file: Path) -> set[str]:
-    unknown = sorted(set(categories) - set(names.values()))
-    if unknown:
-        hint = did_you_mean(unknown[0], names.values()) or f"it has {', '.join(sorted(names.values()))}"
-        raise DataError(f"`categories` {', '.join(unknown)} not in {file}: {hint}")
-    return set(categories) or set(names.values())
-
-
-def _class_name(category: str) -> str:
-    """A name without spaces, which separate accepted classes in a manifest."""
-    return "coco:" + "_".join(category.split())
 
 
 def _whole(value: Any) -> int | None:

@@ -12,23 +12,22 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import numpy as np
 
+from locality.data.annotated import corners_in_file, wrong_size_text
 from locality.data.boxes import Array, cut_boxes
-from locality.data.decode import image_size
 from locality.data.fetch import cached_data
 from locality.data.manifest import Entry, Manifest
 from locality.data.roots import Folder, Root, open_root
 from locality.data.source import FileReader, Source
+from locality.data.voc_xml import read_voc_xml, xml_error
 from locality.errors import DataError, Fault, unknown_choice
 from locality.imagenet_classes import imagenet_wnids
 from locality.progress import Progress, no_progress
 
 WNID = re.compile(r"n\d{8}")
 IMAGE_NAMES = (".jpeg", ".jpg", ".png")
-MAX_XML_BYTES = 1_000_000
 OVERHANG = 1.0  # pixels by which annotators' boxes may cross the edge; they are clipped, and more is a fault
 SPLITS = ("eval", "train")  # without folders `val` and `train`, `path` must have the images of the split
 LICENCE = "ImageNet terms of access"
@@ -109,31 +108,16 @@ def _entry(root: Root, path: str, stem: str, annotation: Annotation, labels: dic
     if annotation.wnid not in labels:
         return fault("unknown label", f"{annotation.wnid!r} is not one of the 1,000 classes of ImageNet")
     try:
-        with root.open(path) as file:
-            size = image_size(file)
-            if annotation.size is not None and not _same_shape(size, annotation.size):
-                file.seek(0)
-                stored = image_size(file, "stored")  # the boxes may be for the pixels as stored
-                size = stored if _same_shape(stored, annotation.size) else size
+        size, corners = corners_in_file(root, path, annotation.corners, annotation.size)
     except (DataError, OSError) as error:
         return fault("bad image", f"file {path!r}: {error}")
-    corners = annotation.corners
-    if annotation.size is not None and annotation.size != size:
-        scale_x, scale_y = size[0] / annotation.size[0], size[1] / annotation.size[1]
-        if not _same_shape(size, annotation.size):
-            stated = f"{annotation.size[0]} × {annotation.size[1]}"
-            return fault("wrong size", f"{path} is {size[0]} × {size[1]}, its boxes are for {stated}")
-        corners = corners * [scale_x, scale_y, scale_x, scale_y]
+    if corners is None:
+        return fault("wrong size", wrong_size_text(path, size, annotation.size))
     cut, problem = cut_boxes(corners, *size, OVERHANG)
     if problem:
         return fault("bad box", f"{problem}, of {stem}")
     wnid = annotation.wnid
     return Entry(stem, path, labels[wnid], wnid, *size, cut, annotation.file, annotation.row)
-
-
-def _same_shape(size: tuple[int, int], stated: tuple[int, int]) -> bool:
-    """Whether one size is the other scaled."""
-    return abs(size[0] / stated[0] / (size[1] / stated[1]) - 1) <= 0.02
 
 
 def _annotations(boxes: Path, wanted: set[str], faults: list[Fault]) -> Iterator[tuple[str, Annotation]]:
@@ -168,41 +152,14 @@ def _xml_annotations(root: Root, wanted: set[str], faults: list[Fault]) -> Itera
 
 
 def xml_annotation(data: bytes, file: str) -> Annotation:
-    """The boxes of a VOC-style XML file; entities and external references are refused."""
-    from defusedxml import DefusedXmlException
-    from defusedxml.ElementTree import ParseError, fromstring
-
-    stem = PurePosixPath(file.replace("\\", "/")).stem
-
-    def error(kind: str, problem: str) -> DataError:
-        return DataError.of([Fault(file, None, stem, kind, problem)])
-
-    if len(data) > MAX_XML_BYTES:
-        raise error("bad XML", f"{len(data):,} bytes of XML for one photograph are too much for an annotation")
-    try:
-        tree: Any = fromstring(data, forbid_dtd=True)
-    except DefusedXmlException as refused:
-        name = type(refused).__name__
-        raise error("bad XML", f"the XML declares entities or a DTD ({name}), refused: use the official file") from refused
-    except (ParseError, ValueError, LookupError) as invalid:
-        raise error("bad XML", f"not XML ({invalid})") from invalid
-    objects = tree.findall("object")
-    if not objects:
-        raise error("bad XML", "the XML has no object, and so no box")
-    wnids = [(item.findtext("name") or "").strip() for item in objects]
-    if len(set(wnids)) > 1:
-        raise error("unknown label", f"objects of several classes ({', '.join(sorted(set(wnids)))}): one is needed")
-    corners = [[_xml_number(item, f"bndbox/{side}") for side in ("xmin", "ymin", "xmax", "ymax")] for item in objects]
-    width, height = _xml_number(tree, "size/width"), _xml_number(tree, "size/height")
-    size = (int(width), int(height)) if 1 <= width < 1e9 and 1 <= height < 1e9 else None
-    return Annotation(file, None, wnids[0], np.array(corners, dtype=np.float64), size)
-
-
-def _xml_number(element: Any, path: str) -> float:
-    try:
-        return float(element.findtext(path))
-    except (TypeError, ValueError):
-        return float("nan")
+    """The boxes of a VOC-style XML file, all of one class."""
+    content = read_voc_xml(data, file)
+    if not content.names:
+        raise xml_error(file, "bad XML", "the XML has no object, and so no box")
+    if len(set(content.names)) > 1:
+        several = ", ".join(sorted(set(content.names)))
+        raise xml_error(file, "unknown label", f"objects of several classes ({several}): one is needed")
+    return Annotation(file, None, content.names[0], content.corners, content.size)
 
 
 def _kaggle_annotations(file: Path, wanted: set[str], faults: list[Fault]) -> Iterator[tuple[str, Annotation]]:

@@ -15,8 +15,8 @@ from locality import load_dataset
 from locality.data import roots
 from locality.data.build import build_manifest
 from locality.data.check import check_source
-from locality.data.dataset import UnknownClassesWarning
 from locality.data.defaults import default_data
+from locality.data.labels import UnknownClassesWarning
 from locality.data.sources import open_source
 from locality.data.sources.cifar10 import MAX_RECORDS, RECORD_BYTES, WNIDS, cifar10
 from locality.errors import ArgumentError, DataError

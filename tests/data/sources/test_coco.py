@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from pycocotools import mask as coco_mask
 
 from locality import load_dataset
+from locality.data.dataset import NOTES
+from locality.data.source import Source
 from locality.data.sources.coco import coco, segmentation_mask
-from locality.errors import DataError
+from locality.errors import DataError, Fault
 
 WriteImage = Callable[..., str]
 
@@ -43,15 +45,42 @@ def place(tmp_path: Path, write_image: WriteImage) -> Callable[[dict[str, Any]],
     return write
 
 
+def mistakes(source: Source) -> list[Fault]:
+    """Faults without the notes about images that cannot be scored."""
+    return [fault for fault in source.faults if fault.kind not in NOTES]
+
+
 def test_images_of_exactly_one_category(content: dict[str, Any], place: Callable[..., tuple[Path, Path]]) -> None:
     images, boxes = place(content)
     everything = coco(images, boxes=boxes)
     assert everything.manifest.images["id"].tolist() == ["1", "3"]  # 2 shows a cat and a dog
-    assert everything.classes == ("coco:cat", "coco:dog")
+    assert everything.classes == ("cat", "dog")
     assert everything.manifest.boxes(1).tolist() == [[1, 1, 4, 4], [10, 1, 13.5, 4]]
+    assert [(fault.kind, fault.image) for fault in everything.faults] == [("several classes", "2")]
     cats = coco(images, boxes=boxes, categories=["cat"])
     assert cats.manifest.images["id"].tolist() == ["1", "2"]  # only cats are asked for: the dog does not count
     assert cats.manifest.boxes(1).tolist() == [[0, 0, 5, 5]]
+
+
+def test_source_and_licences_are_those_of_the_json(content: dict[str, Any], place: Callable[..., tuple[Path, Path]]) -> None:
+    content["info"], content["licenses"] = {"description": "My cats"}, [{"id": 3, "name": "CC-BY-4.0"}]
+    content["images"][0]["license"] = 3
+    images, boxes = place(content)
+    about = coco(images, boxes=boxes).manifest.images
+    assert about["source"].tolist() == ["My cats"] * 2
+    assert about["licence"].tolist() == ["CC-BY-4.0", "not stated"]
+
+
+def test_the_only_json_below_the_images_is_found(
+    content: dict[str, Any], place: Callable[..., tuple[Path, Path]], tmp_path: Path
+) -> None:
+    _, boxes = place(content)
+    (tmp_path / "captions_val2017.json").write_text("{}")
+    assert len(coco(tmp_path).manifest) == 2
+    assert len(coco(tmp_path, boxes="instances.json").manifest) == 2  # by its name
+    boxes.with_name("others.json").write_text("{}")
+    with pytest.raises(DataError, match=r"several JSON files \(instances.json, others.json\)"):
+        coco(tmp_path)
 
 
 def test_boxes_or_masks(content: dict[str, Any], place: Callable[..., tuple[Path, Path]]) -> None:
@@ -126,8 +155,8 @@ def test_bad_annotations_are_named(
     content["annotations"][0] |= change
     images, boxes = place(content)
     source = coco(images, boxes=boxes)
-    assert [(fault.kind, fault.image) for fault in source.faults] == [(kind, "1")]
-    assert word in str(source.faults[0])
+    assert [(fault.kind, fault.image) for fault in mistakes(source)] == [(kind, "1")]
+    assert word in str(mistakes(source)[0])
     assert source.manifest.images["id"].tolist() == ["3"]
 
 
@@ -135,13 +164,13 @@ def test_bad_images_are_named(content: dict[str, Any], place: Callable[..., tupl
     content["images"][0]["file_name"] = "../1.png"
     content["images"][2]["width"] = "wide"
     images, boxes = place(content)
-    assert [fault.kind for fault in coco(images, boxes=boxes).faults] == ["unsafe path", "bad size"]
+    assert [fault.kind for fault in mistakes(coco(images, boxes=boxes))] == ["unsafe path", "bad size"]
 
 
 def test_a_duplicate_image_is_named(content: dict[str, Any], place: Callable[..., tuple[Path, Path]]) -> None:
     content["images"].append(content["images"][0])
     images, boxes = place(content)
-    assert [fault.kind for fault in coco(images, boxes=boxes).faults] == ["duplicate id"]
+    assert [fault.kind for fault in mistakes(coco(images, boxes=boxes))] == ["duplicate id"]
 
 
 @pytest.mark.parametrize("outline", [5, {"counts": 5}, {"counts": [None]}, [{"a": 1}], [[1, 2, 3]], "text"])
@@ -171,7 +200,7 @@ def test_entries_of_strange_types_are_faults(
     content[key].append(item)
     images, boxes = place(content)
     source = coco(images, boxes=boxes)
-    assert [words in str(fault) for fault in source.faults] == [True]
+    assert [words in str(fault) for fault in mistakes(source)] == [True]
     assert len(source.manifest) == 2
 
 
@@ -201,8 +230,8 @@ def test_files_of_one_name_in_several_folders(tmp_path: Path, write_image: Write
     (tmp_path / "c.json").write_text(json.dumps(content))
     source = coco(tmp_path / "images", boxes=tmp_path / "c.json")
     assert source.manifest.images["path"].tolist() == ["a/1.png", "b/1.png"]
-    assert [fault.kind for fault in source.faults] == ["bad name"]
-    assert source.classes == ("coco:traffic_light",)  # a space would stand between two accepted classes
+    assert [fault.kind for fault in mistakes(source)] == ["bad name"]
+    assert source.classes == ("traffic_light",)  # a space would stand between two accepted classes
     assert coco(tmp_path / "images/a", boxes=tmp_path / "c.json").manifest.images["path"].tolist()[1] == "1.png"
 
 
