@@ -14,12 +14,13 @@ import psutil
 import pytest
 from hostile_data import DATA
 from hostile_file import CANARY, Hostile
+from hostile_formats import FORMATS
 from hostile_models import MODELS
 from hostile_settings import SETTINGS
 
 from locality.cli import main
 
-FILES: dict[str, Hostile] = MODELS | DATA | SETTINGS
+FILES: dict[str, Hostile] = MODELS | DATA | FORMATS | SETTINGS
 PATIENCE = 40  # seconds after which a command has hung
 MOST_MEMORY = 1 << 30  # bytes that a file may add to the memory of the process
 
