@@ -1,4 +1,4 @@
-"""A network prepared for curvature: eval mode, copies of its weights, images in chunks, evaluations counted."""
+"""A network prepared for curvature: eval mode, weights without gradients, images in chunks, evaluations counted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class OpenNetwork:
 
     model: nn.Module
     names: tuple[str, ...]  # of the weight layers
-    tensors: dict[str, Tensor]  # copies of parameters and buffers, float32 or a higher precision, without gradients
+    tensors: dict[str, Tensor]  # parameters and copies of buffers, float32 or a higher precision, without gradients
     images: Tensor
     labels: Tensor  # N int64
     seeds: list[int]  # one per image
@@ -59,11 +59,10 @@ def open_network(
     labels = check_labels(labels, len(images))
     with open_model(model, images, chunk) as calls:
         dtype = torch.promote_types(model_dtype(model, images), torch.float32)
-        tensors = {
-            name: tensor.detach().to(dtype if tensor.is_floating_point() else tensor.dtype, copy=True)
-            for name, tensor in [*model.named_parameters(), *model.named_buffers()]
-        }
-        pixels = images.detach().to(dtype, copy=True)
+        # A pass may write to buffers, so they are copied; parameters are only read.
+        tensors = {name: _as(dtype, parameter.detach()) for name, parameter in model.named_parameters()}
+        tensors |= {name: _as(dtype, buffer.detach().clone()) for name, buffer in model.named_buffers()}
+        pixels = images.detach().to(dtype)
         with torch.no_grad():
             try:  # channels-last memory, which is faster, unless the network flattens with `.view`
                 fast = {name: _channels_last(tensor) for name, tensor in tensors.items()}
@@ -76,6 +75,10 @@ def open_network(
         check_target(labels, classes, "labels")
         seeds = image_seeds(images, seed)
         yield OpenNetwork(model, names, tensors, pixels, labels.to(images.device), seeds, classes, calls, progress)
+
+
+def _as(dtype: torch.dtype, tensor: Tensor) -> Tensor:
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
 def _channels_last(tensor: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ from locality.curvature.layers import Layer, nonlinear_step, unsuitable_module
 from locality.curvature.open_network import OpenNetwork
 from locality.errors import ArgumentError
 
+BLOCK_BYTES = 2**21  # of inputs that are formed at a time
 Directions = Callable[
     [Tensor, Tensor], Tensor
 ]  # N×K log-probabilities and N numbers of images ↦ R×N×K vectors on the logits
@@ -103,15 +104,14 @@ def _squares(network: OpenNetwork, method: str, passes: int, directions: Directi
             raise _not_piecewise_linear(method, reason)
         vectors = directions(log_softmax(logits.detach(), 1), rows)
         network.calls.gradients += len(images) * len(vectors)
-        outputs = [one.output for one in watched.layers.values()]
         result = torch.zeros(len(images), len(vectors), len(network.names), dtype=torch.float64, device=images.device)
         columns = [network.names.index(name) for name in watched.layers]
         for probe, vector in enumerate(vectors):
             keep = probe + 1 < len(vectors)
-            gradients = torch.autograd.grad(logits, outputs, vector, retain_graph=keep, allow_unused=True)
-            for column, layer, gradient in zip(columns, watched.layers.values(), gradients, strict=True):
-                if gradient is not None:
-                    result[:, probe, column] = layer.squares(gradient)
+            gradients = watched.gradients(logits, vector, keep)
+            for column, (name, layer) in zip(columns, watched.layers.items(), strict=True):
+                if name in gradients:
+                    result[:, probe, column] = layer.squares(gradients[name])
         done += len(images)
         network.progress(done, len(network.images))
         return (result,)
@@ -123,23 +123,35 @@ def _squares(network: OpenNetwork, method: str, passes: int, directions: Directi
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """A layer's output, and what its input contributes to the norm of ‖δᵀA‖: A itself (positions × inputs) or A Aᵀ."""
+    """A layer, and what its input contributes to the norm of ‖δᵀA‖: A itself (positions × inputs) or A Aᵀ.
+
+    For a single backward pass A is formed when it is needed, a few images at a time: then it stays in the processor's cache,
+    and no large new memory has to be mapped.
+    """
 
     layer: Layer
-    output: Tensor
-    inputs: Tensor  # B×S×D, or B×S×S if `gram`; B runs over images and, within each, the groups of a convolution
+    inputs: Tensor  # as the layer got them
+    formed: Tensor | None  # B×S×D, or B×S×S if `gram`; B runs over images and, within each, the groups of a convolution
     gram: bool
-    images: int
+    block: int  # images at a time where nothing is formed
 
     def squares(self, gradient: Tensor) -> Tensor:
         """N: ‖δᵀA‖² of each image, where δ is the gradient of the output."""
-        rows = _rows(self.layer, gradient.detach(), self.images)
-        if self.gram:
-            values = torch.einsum("bst,bst->b", self.inputs, rows @ rows.transpose(1, 2))
+        rows = _rows(self.layer, gradient.detach())
+        if self.formed is None:
+            groups = len(rows) // len(gradient)
+            pairs = zip(self.inputs.split(self.block), rows.split(self.block * groups), strict=True)
+            values = torch.cat([_product_squares(_patches(self.layer, inputs), own) for inputs, own in pairs])
+        elif self.gram:
+            values = torch.einsum("bst,bst->b", self.formed, rows @ rows.transpose(1, 2))
         else:
-            values = torch.linalg.vector_norm(rows.transpose(1, 2) @ self.inputs, dim=(1, 2)).square()
+            values = _product_squares(self.formed, rows)
         # Rounding may take the product of two Gram matrices below 0.
-        return values.double().view(self.images, -1).sum(1).clamp_min(0.0)
+        return values.double().view(len(gradient), -1).sum(1).clamp_min(0.0)
+
+
+def _product_squares(patches: Tensor, rows: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(rows.transpose(1, 2) @ patches, dim=(1, 2)).square()
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,6 +160,15 @@ class Watched:
 
     layers: dict[str, Seen]
     problems: list[str]
+    first: dict[str, Tensor]  # outputs of layers that no other layer comes before: the leaves of the graph
+    passed: dict[str, Tensor]  # gradients of the other layers' outputs in the last backward pass
+
+    def gradients(self, logits: Tensor, vector: Tensor, keep: bool) -> dict[str, Tensor]:
+        """The gradient of vector · logits by each layer's output; none for a layer that the logits do not depend on."""
+        self.passed.clear()
+        leaves = torch.autograd.grad(logits, list(self.first.values()), vector, retain_graph=keep, allow_unused=True)
+        found = dict(zip(self.first, leaves, strict=True)) | self.passed
+        return {name: gradient for name, gradient in found.items() if gradient is not None}
 
     def problem(self, logits: Tensor) -> str:
         return next(iter(self.problems), "") or nonlinear_step(logits)
@@ -156,7 +177,7 @@ class Watched:
 @contextmanager
 def _watched(network: OpenNetwork, images: int, passes: int) -> Generator[Watched, None, None]:
     """Watch the layers during one pass over `images` images, which that many backward `passes` follow."""
-    watched = Watched({}, [])
+    watched = Watched({}, [], {}, {})
 
     def watch(name: str, layer: Layer) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor]:
         def hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
@@ -165,9 +186,12 @@ def _watched(network: OpenNetwork, images: int, passes: int) -> Generator[Watche
             if len(output) != images:
                 watched.problems.append(f"{name} does not get one row per image")
                 return output
-            kept = output if output.requires_grad else output.detach().requires_grad_()
-            watched.layers[name] = _seen(layer, inputs[0].detach(), kept, images, passes)
-            return kept.clone()  # what follows may change the output in place
+            watched.layers[name] = _seen(layer, inputs[0].detach(), passes)
+            if output.requires_grad:  # the hook sees the gradient of this value, also if what follows changes it in place
+                output.register_hook(lambda gradient: watched.passed.__setitem__(name, gradient))
+                return output
+            watched.first[name] = output.detach().requires_grad_()
+            return watched.first[name].clone()  # what follows may change it in place
 
         return hook
 
@@ -183,17 +207,22 @@ def _watched(network: OpenNetwork, images: int, passes: int) -> Generator[Watche
             handle.remove()
 
 
-def _seen(layer: Layer, inputs: Tensor, output: Tensor, images: int, passes: int) -> Seen:
-    patches = _patches(layer, inputs, images)
-    _, positions, size = patches.shape
+def _seen(layer: Layer, inputs: Tensor, passes: int) -> Seen:
+    one = _patches(layer, inputs[:1])
+    _, positions, size = one.shape
     outputs = layer.weight.shape[0] // (layer.groups if isinstance(layer, nn.Conv2d) else 1)
     # Multiplications per backward pass, the Gram matrix's own spread over the passes that share it.
     gram = positions * (size / passes + outputs) < size * outputs
-    return Seen(layer, output, patches @ patches.transpose(1, 2) if gram else patches, gram, images)
+    block = max(1, BLOCK_BYTES // (one.numel() * one.element_size()))
+    if passes == 1 and not gram:
+        return Seen(layer, inputs, None, gram, block)
+    patches = _patches(layer, inputs)
+    return Seen(layer, inputs, patches @ patches.transpose(1, 2) if gram else patches, gram, block)
 
 
-def _patches(layer: Layer, inputs: Tensor, images: int) -> Tensor:
+def _patches(layer: Layer, inputs: Tensor) -> Tensor:
     """B×S×D: what each position of the layer's output is made of; the order within a row is that of memory."""
+    images = len(inputs)
     if isinstance(layer, nn.Linear):
         return inputs.reshape(images, -1, inputs.shape[-1])
     mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
@@ -213,8 +242,9 @@ def _patches(layer: Layer, inputs: Tensor, images: int) -> Tensor:
     return windows.reshape(images * layer.groups, rows * columns, high * wide * channels)
 
 
-def _rows(layer: Layer, gradient: Tensor, images: int) -> Tensor:
+def _rows(layer: Layer, gradient: Tensor) -> Tensor:
     """B×S×O: the gradient of the layer's output, position by position."""
+    images = len(gradient)
     if isinstance(layer, nn.Linear):
         return gradient.reshape(images, -1, gradient.shape[-1])
     grouped = gradient.permute(0, 2, 3, 1).reshape(images, -1, layer.groups, gradient.shape[1] // layer.groups)

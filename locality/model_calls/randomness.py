@@ -16,7 +16,7 @@ def image_seeds(images: Tensor, seed: int) -> list[int]:
     """One seed per image, a hash of its pixels and `seed`: it does not depend on the batch."""
     seeds = []
     for image in images.detach().float().cpu():
-        digest = hashlib.blake2b(image.contiguous().numpy().tobytes(), digest_size=8, key=str(seed).encode()).digest()
+        digest = hashlib.blake2b(image.contiguous().numpy(), digest_size=8, key=str(seed).encode()).digest()
         seeds.append(int.from_bytes(digest, "big") >> 1)
     return seeds
 
