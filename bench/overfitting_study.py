@@ -40,7 +40,7 @@ RECIPE: dict[str, Any] = {
     "precision": "bf16",
     "loss": {"name": "at", "attack": {"epsilon": "8/255", "steps": 2, "step_size": 0.7}},
     "optimizer": {"name": "sgd", "learning_rate": 0.1, "weight_decay": 5e-4, "clip_norm": 5.0},
-    "monitor": {"every": 2, "images": 128, "steps": 10},
+    "monitor": {"every": 2, "images": 128, "steps": 10, "probes": 4},
     "evaluate_epsilon": "8/255",
 }
 # What each run does after the drop. The threshold of the index is a multiple of its first value after the drop.

@@ -151,7 +151,8 @@ class Seen:
 
 
 def _product_squares(patches: Tensor, rows: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(rows.transpose(1, 2) @ patches, dim=(1, 2)).square()
+    norms: Tensor = torch.linalg.vector_norm(rows.transpose(1, 2) @ patches, dim=(1, 2))
+    return norms.square()
 
 
 @dataclass(frozen=True, eq=False)

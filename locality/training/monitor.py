@@ -40,6 +40,7 @@ class Monitor:
     threat: Threat
     train: Split
     eval: Split
+    epoch_gradients: int  # images × gradients of an epoch of training
 
     def __call__(self, moment: Moment, logged: Mapping[str, float], step: TrainingStep) -> dict[str, Any] | None:
         """A line of `monitor.jsonl`, the same in every process; None where nothing is to be measured."""
@@ -61,6 +62,7 @@ class Monitor:
         numbers: dict[str, Any] = {}
         gradients = 0
         attacked: dict[str, Tensor] = {}
+        variances = dict.fromkeys(("loss", "error"), 0.0)
         for name, split in (("train", self.train), ("eval", self.eval)):
             under_attack = attacked_split(model, split, self.threat, self.settings.steps, device=model.mean.device)
             losses, attacked[name] = under_attack.losses, under_attack.images
@@ -72,8 +74,11 @@ class Monitor:
                 f"{name}_robust_loss": float(losses.robust_loss.mean()),
                 f"{name}_robust_error": float(losses.robust_error.mean()),
             }
-        for kind in ("loss", "error"):
+            for kind, values in (("loss", losses.robust_loss), ("error", losses.robust_error)):
+                variances[kind] += float(values.var()) / len(values)
+        for kind, variance in variances.items():
             numbers[f"{kind}_gap"] = numbers[f"eval_robust_{kind}"] - numbers[f"train_robust_{kind}"]
+            numbers[f"{kind}_gap_error"] = math.sqrt(variance)
         points = attacked["train"]
         labels = self.train[1].to(points.device)
         traces = layer_traces(model, points, labels, self.settings.method, self.settings.probes, seed)
@@ -87,6 +92,7 @@ class Monitor:
             "trace_error": float(traces.covariance.sum().clamp_min(0).sqrt()),
             **self._top_layer(model, points),
             "gradients": gradients + traces.gradients,
+            "epoch_gradients": self.epoch_gradients,
         }
         columns = zip(traces.names, traces.norms.tolist(), traces.traces.tolist(), traces.errors.tolist(), strict=True)
         layers = [{"name": name, "norm": norm, "trace": one, "error": error} for name, norm, one, error in columns]
@@ -123,17 +129,15 @@ def open_monitor(recipe: Recipe, model: PixelModel, images: TrainingImages) -> M
             threat = replace(threat, radius=settings.epsilon)
         except ArgumentError as error:
             raise error.renamed("monitor.epsilon") from None
-    train = images.balanced(settings.images)
+    attack = getattr(recipe.loss, "attack", None)
+    epoch_gradients = len(images) * (1 + (0 if attack is None else getattr(attack, "steps", 1)))
+    count = settings.images or settings.affordable_images(epoch_gradients, len(model.spec.classes))
+    train = images.balanced(count)
     # Two images are enough to find out whether the method suits the network.
     layer_traces(copy.deepcopy(model).eval(), train[0][:2], train[1][:2], settings.method, 1)
-    held_out = eval_images(recipe.data.name, model.spec, settings.images)
+    held_out = eval_images(recipe.data.name, model.spec, count)
     batch = held_out.batch(range(len(held_out)))
-    return Monitor(
-        settings,
-        threat,
-        train,
-        (batch.images, batch.labels),
-    )
+    return Monitor(settings, threat, train, (batch.images, batch.labels), epoch_gradients)
 
 
 def _defined(numbers: Mapping[str, Any]) -> dict[str, Any]:

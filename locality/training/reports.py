@@ -64,9 +64,16 @@ def epoch_text(report: Report, lines: list[Line], seconds: float) -> str:
 def _measured_text(measured: Line) -> list[str]:
     return [
         f"eval robust {1 - measured['eval_robust_error']:.1%}",
-        f"gap {measured['error_gap']:+.1%}",
-        f"WCI {measured['wci']:.4g}" if measured["wci"] is not None else "WCI undefined",
+        f"gap {measured['error_gap']:+.1%}{_error_text(measured.get('error_gap_error'), '.1%')}",
+        f"WCI {measured['wci']:.4g}{_error_text(measured['wci_error'], '.2g')}"
+        if measured["wci"] is not None
+        else "WCI undefined",
     ]
+
+
+def _error_text(error: float | None, form: str) -> str:
+    """A standard error; nothing if it is undefined."""
+    return "" if error is None else f" ± {error:{form}}"
 
 
 def _mean(lines: list[Line], name: str) -> float:

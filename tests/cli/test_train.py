@@ -170,8 +170,9 @@ def test_the_monitor_is_part_of_the_line(tmp_path: Path, monkeypatch: pytest.Mon
     assert result.exit_code == 0, result.output
     (_, line) = [line for line in result.stderr.splitlines() if line.startswith("epoch ")]
     measured = json.loads((tmp_path / "runs/small/monitor.jsonl").read_text(encoding="utf-8").splitlines()[-1])
-    assert f", eval robust {1 - measured['eval_robust_error']:.1%}, gap {measured['error_gap']:+.1%}, " in line
-    assert f", WCI {measured['wci']:.4g}, " in line
+    gap = f"{measured['error_gap']:+.1%} ± {measured['error_gap_error']:.1%}"
+    assert f", eval robust {1 - measured['eval_robust_error']:.1%}, gap {gap}, " in line
+    assert f", WCI {measured['wci']:.4g} ± {measured['wci_error']:.2g}, " in line
     assert re.search(r" s \(\d+% for the monitor\)$", line)
 
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, softmax
 from toy_training import toy_net, weights_of
 
+from locality.curvature.attacked_losses import attacked_split
 from locality.data.sources import shapes
 from locality.training import loop
 from locality.training.averaging import Ema, Swa
@@ -174,8 +175,57 @@ def test_what_is_measured(tmp_path: Path) -> None:
         lengths, shares = seen.features.square().sum(1), softmax(seen.logits, 1)
     assert line["squared_features"] == pytest.approx(float(lengths.mean()), rel=1e-2)
     assert line["top_trace"] == pytest.approx(float((lengths * (1 - shares.square().sum(1))).mean()), rel=1e-2)
+    errors = [float(values.var() / 20) for values in monitored_values(recipe, model, line)]
+    assert line["loss_gap_error"] == pytest.approx(sum(errors) ** 0.5, rel=1e-5)
+    share = line["train_robust_error"], line["eval_robust_error"]
+    assert line["error_gap_error"] == pytest.approx(sum(one * (1 - one) / 19 for one in share) ** 0.5)
     # 20 + 20 images × 10 steps, and a backward pass per class for the 20 training images.
     assert line["gradients"] == 40 * 10 + 20 * 10
+    assert line["epoch_gradients"] == 40 * 3  # two steps of the attack, and the gradient of the weights
+
+
+def monitored_values(recipe: Recipe, model: Any, line: dict[str, Any]) -> list[Tensor]:
+    """The robust losses of both splits, image by image."""
+    monitor = open_monitor(recipe, model, images_of(train_data(), 0))
+    assert monitor is not None
+    splits = [attacked_split(model, split, monitor.threat, 10).losses.robust_loss for split in (monitor.train, monitor.eval)]
+    assert [float(one.mean()) for one in splits] == [line["train_robust_loss"], line["eval_robust_loss"]]
+    return splits
+
+
+@pytest.mark.parametrize(
+    ("gradients", "change", "images"),
+    [
+        (12_000, {}, 60),  # AT-2 on 4,000 images
+        (12_000, {"every": 2}, 120),
+        (550_000, {}, 256),
+        (120, {}, 16),
+        (12_000, {"method": "exact"}, 36),  # a backward pass for each of ten classes
+        (12_000, {"method": "probed"}, 48),
+    ],
+)
+def test_by_default_the_monitor_takes_a_small_share_of_an_epoch(gradients: int, change: dict[str, Any], images: int) -> None:
+    settings = MonitorSettings(**change)
+    assert settings.affordable_images(gradients, 10) == images
+    if images not in (16, 256):
+        cost = images * settings.gradients_per_image(10)
+        assert 0.9 < cost / (0.06 * gradients * settings.every) <= 1
+
+
+def test_the_cost_that_is_planned_is_the_cost_that_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("locality.training.monitor_settings.FEWEST", 2)
+    recipe = replace(SMALL, epochs=1, data=TrainingData("shapes", limit=60), monitor=MonitorSettings(every=1, steps=1))
+    monkeypatch.setattr("locality.training.monitor_settings.SHARE", 0.5)
+    train(recipe, tmp_path, device="cpu")
+    (line,) = lines_of(tmp_path)
+    assert line["train_images"] == line["eval_images"] == 22  # 90 gradients at 4 per image
+    assert line["gradients"] == 22 * recipe_settings(recipe).gradients_per_image(10)
+    assert line["epoch_gradients"] == 60 * 3
+
+
+def recipe_settings(recipe: Recipe) -> MonitorSettings:
+    assert recipe.monitor is not None
+    return recipe.monitor
 
 
 def test_every_few_epochs_and_the_average(tmp_path: Path) -> None:
