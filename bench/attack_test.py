@@ -1,9 +1,10 @@
 """Attacks on what locality stores, downloads and reads, counted. Each must be held.
 
-    python bench/attack_test.py [--only kills,flips,stale,downloads,hostile] [--kills 102] [--flips 400] [--seed 0]
+    python bench/attack_test.py [--only kills,axes,flips,stale,downloads,hostile] [--kills 102] [--flips 400] [--seed 0]
 
 - kills: `locality bench`, `robust` and `train` are killed (SIGKILL) at random moments; the results must be those of an
   undisturbed run, byte for byte.
+- axes: the same for a small training per loss, regulariser, weight shift, average and step size, and with a monitor.
 - flips: one bit of a stored file is inverted; it must be noticed or harmless.
 - stale: weights, code, data or settings change after a unit was stored; it must be measured again.
 - downloads: a server cuts, stalls, lies and changes its file, and links and pipes lie in the folder; the right bytes arrive,
@@ -30,6 +31,7 @@ from typing import Any
 from attacks.counted_tests import counted
 from attacks.flips import flips
 from attacks.kill_targets import targets
+from attacks.killed_axes import axis_targets
 from attacks.kills import kill_target
 
 RESULT = Path(__file__).parent / "results/attack_test.json"
@@ -58,6 +60,21 @@ def kills(given: argparse.Namespace) -> tuple[bool, dict[str, Any]]:
     return held, {"kills": total} | {name: tally.to_json() for name, tally in tallies.items()}
 
 
+def killed_axes(given: argparse.Namespace) -> tuple[bool, dict[str, Any]]:
+    draw = random.Random(given.seed)
+    with tempfile.TemporaryDirectory() as name:
+        tallies = {
+            target.name: kill_target(target, Path(name), given.axis_kills, draw, say)
+            for target in axis_targets()
+            if not given.axes or target.name in given.axes
+        }
+    total = sum(tally.kills for tally in tallies.values())
+    inside = sum(tally.inside_a_write for tally in tallies.values())
+    failed = [name for name, tally in tallies.items() if tally.different or tally.failures or not tally.finished_runs]
+    counts = {"axes": len(tallies), "kills": total, "inside_a_write": inside, "failed": failed, "names": list(tallies)}
+    return not failed and total == given.axis_kills * len(tallies) and inside > 0, counts
+
+
 def flipped_bits(given: argparse.Namespace) -> tuple[bool, dict[str, Any]]:
     verdicts = flips(given.flips, given.seed)
     held = verdicts["noticed"] + verdicts["harmless"] == given.flips and not verdicts["tables that differ after repair"]
@@ -72,13 +89,17 @@ def listed(section: str) -> Section:
     return run
 
 
-SECTIONS: dict[str, Section] = {"kills": kills, "flips": flipped_bits} | {name: listed(name) for name in LISTS}
+SECTIONS: dict[str, Section] = {"kills": kills, "axes": killed_axes, "flips": flipped_bits} | {
+    name: listed(name) for name in LISTS
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(SECTIONS), help="sections, separated by commas")
     parser.add_argument("--kills", type=int, default=102, help="over all three commands")
+    parser.add_argument("--axes", nargs="*", metavar="NAME", help="trainings of `axes`, such as loss-rat; by default all")
+    parser.add_argument("--axis-kills", type=int, default=4, help="of each training of `axes`")
     parser.add_argument("--flips", type=int, default=400)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=RESULT)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
+import os
 import random
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -83,6 +86,50 @@ def test_the_commands_to_kill_are_those_of_the_command_line(attacks: ModuleType,
     for target in several:
         assert target.name in target.words(tmp_path / "out")
         assert target.hashes(tmp_path / "nothing") == {}
+
+
+def test_every_part_of_a_training_is_killed(attacks: ModuleType) -> None:
+    """Each name of a table has a training of its own; a new part must be added."""
+    from attacks.killed_axes import AXES, RECIPE
+
+    from locality.training.averaging import AVERAGES
+    from locality.training.losses import LOSSES
+    from locality.training.recipe import recipe_from
+    from locality.training.regularisers import REGULARISERS
+    from locality.training.step_size import STEP_SIZES
+    from locality.training.weight_shifts import WEIGHT_SHIFTS
+
+    names = {axis: set(several) for axis, several in AXES.items() if axis != "monitor"}
+    assert names == {
+        "loss": {name for name in LOSSES if not name.startswith("centroid")},  # those need a network of centroids
+        "regularisers": set(REGULARISERS) - {"pull", "push"},  # of centroids, too
+        "weight_shift": set(WEIGHT_SHIFTS),
+        "average": set(AVERAGES),
+        "step_size": set(STEP_SIZES),
+    }
+    known = RECIPE | {"net": {"name": "shapes_cnn"}}
+    recipes = [recipe_from(known | change, name) for several in AXES.values() for name, change in several.items()]
+    assert len(set(map(repr, recipes))) == len(recipes) - 3  # AT itself, no shift, no average, and one cycle are the same
+
+
+@pytest.mark.slow
+def test_killed_trainings_end_with_the_same_bytes(tmp_path: Path) -> None:
+    """SIGKILL for one training of each axis; `python bench/attack_test.py --only axes` does it for all."""
+    names = ["loss-rat", "regularisers-trh_full", "weight_shift-awp", "average-swa", "step_size-wci"]
+    command = [sys.executable, "bench/attack_test.py", "--only", "axes", "--axis-kills", "2", "--axes", *names]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    ran = subprocess.run(
+        [*command, "--out", str(tmp_path / "result.json")],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    counts = json.loads((tmp_path / "result.json").read_text())["axes"]
+    assert (counts["names"], counts["kills"], counts["failed"]) == (names, 10, [])
 
 
 def test_flipped_bits_are_noticed_or_harmless(attacks: ModuleType) -> None:

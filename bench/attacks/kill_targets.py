@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 from PIL import Image
@@ -38,6 +42,26 @@ TRAIN = "import locality.training.loop as loop; loop.SECONDS_BETWEEN_STATES = 0.
 TRAINING_IMAGES = 48
 
 
+class Process(Protocol):
+    """What `kills` asks of a run."""
+
+    @property
+    def returncode(self) -> int | None: ...
+
+    def poll(self) -> int | None: ...
+
+    def kill(self) -> None: ...
+
+    def communicate(self) -> tuple[Any, bytes]: ...
+
+
+class Command(subprocess.Popen[bytes]):
+    """A run whose kill reaches all of its processes."""
+
+    def kill(self) -> None:
+        os.killpg(self.pid, signal.SIGKILL)
+
+
 @dataclass(frozen=True)
 class Target:
     """A command to kill. It writes to a folder and resumes there."""
@@ -46,6 +70,10 @@ class Target:
     words: Callable[[Path], list[str]]  # of the command that writes to a folder
     stage: Callable[[Path], int]  # changes whenever a piece of the work is finished
     results: tuple[str, ...]  # the files that must be the same, by patterns within the folder
+
+    def start(self, out: Path) -> Process:
+        """A run in its own process group, so that a kill reaches its processes and no others."""
+        return Command(self.words(out), start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
     def hashes(self, out: Path) -> dict[str, str]:
         """The sha256 of every result."""
@@ -76,7 +104,7 @@ def targets(folder: Path) -> tuple[Target, ...]:
         Target(
             "train",
             lambda out: [sys.executable, "-c", TRAIN, "train", str(recipe), "--out", str(out), "--threads", "1"],
-            lambda out: _time(out / "killed/state.pt"),
+            lambda out: modified(out / "killed/state.pt"),
             ("killed/killed.safetensors", "killed/log.jsonl"),  # the card holds the minutes
         ),
     )
@@ -100,5 +128,6 @@ def _count(out: Path, pattern: str) -> int:
     return len(list(out.glob(pattern)))
 
 
-def _time(path: Path) -> int:
+def modified(path: Path) -> int:
+    """When a file was written last, in nanoseconds; 0 if it does not exist."""
     return path.stat().st_mtime_ns if path.exists() else 0

@@ -7,10 +7,7 @@ that finishes is compared, and the next one begins in a new folder; after the la
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -55,11 +52,6 @@ class Pace:
     piece: float  # seconds per piece
 
 
-def started(words: list[str]) -> subprocess.Popen[bytes]:
-    """A run in its own process group, so that a kill reaches its processes and no others."""
-    return subprocess.Popen(words, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-
-
 def unfinished_files(out: Path) -> int:
     """The number of files that a killed write left behind."""
     try:
@@ -71,7 +63,7 @@ def unfinished_files(out: Path) -> int:
 def undisturbed(target: Target, out: Path) -> Pace:
     """Run the command to its end."""
     begin, first, pieces, last = time.monotonic(), 0.0, 0, target.stage(out)
-    run = started(target.words(out))
+    run = target.start(out)
     while run.poll() is None:
         stage = target.stage(out)
         if stage != last:
@@ -85,7 +77,7 @@ def undisturbed(target: Target, out: Path) -> Pace:
 
 def killed_once(target: Target, out: Path, moment: Callable[[], bool], delay: float = 0.0) -> tuple[str, str]:
     """Whether a run was "killed" `delay` seconds after the moment, had "finished", or "failed" with its last line."""
-    run = started(target.words(out))
+    run = target.start(out)
     end = time.monotonic() + PATIENCE
     while run.poll() is None and not moment() and time.monotonic() < end:
         time.sleep(GLANCE)
@@ -93,7 +85,7 @@ def killed_once(target: Target, out: Path, moment: Callable[[], bool], delay: fl
     time.sleep(delay)
     ended = "killed" if run.poll() is None else "failed" if run.returncode else "finished"
     if ended == "killed":
-        os.killpg(run.pid, signal.SIGKILL)
+        run.kill()
     _, error = run.communicate()
     if late:
         return "failed", f"nothing happened for {PATIENCE:.0f} s"

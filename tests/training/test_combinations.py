@@ -5,6 +5,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -187,8 +188,12 @@ def test_every_part_is_read_and_written_back() -> None:
         'loss = { name = "mart", attack = { epsilon = 0.02 } }\nweight_shift = { name = "awpt" }',
         'loss = { name = "alp", attack = { epsilon = 0.02 } }\nweight_shift = { name = "sam" }\n'
         "regularisers = { trh = { weight = 0.05 } }",
+        'loss = { name = "fast_at", attack = { epsilon = 0.02 } }\naverage = { name = "ema", decay = 0.9 }\n'
+        'regularisers = { logit_squeezing = { weight = 0.05 } }\nstep_size = { name = "cosine", warm_up_steps = 2 }',
+        'loss = { name = "standard" }\naverage = { name = "swa", start = 0.0 }\n'
+        'step_size = { name = "equal_mean", plan = { name = "constant" }, start = 0.5, mean = 0.3 }',
     ],
-    ids=["at, awp, trh, l2", "mart, awpt", "alp, sam, trh"],
+    ids=["at, awp, trh, l2", "mart, awpt", "alp, sam, trh", "fast_at, ema, squeezing, cosine", "standard, swa, equal_mean"],
 )
 def test_two_processes_have_the_loss_curve_of_one(tmp_path: Path, parts: str) -> None:
     path = tmp_path / "recipe.toml"
@@ -199,6 +204,22 @@ def test_two_processes_have_the_loss_curve_of_one(tmp_path: Path, parts: str) ->
     assert len(one) == 4
     for left, right in zip(one, two, strict=True):
         assert left == pytest.approx(right, rel=1e-4, abs=1e-4)
+    states = [torch.load(tmp_path / name / "state.pt", weights_only=True) for name in ("one", "two")]
+    averages = [state["memory"].get("average") or {} for state in states]
+    for (name, first), second in zip(_tensors(averages[0]), dict(_tensors(averages[1])).values(), strict=True):
+        assert torch.allclose(first.float(), second.float(), atol=1e-4), name
+    assert bool(dict(_tensors(averages[0]))) == ("average" in parts)
+
+
+def _tensors(state: Any, name: str = "") -> list[tuple[str, torch.Tensor]]:
+    """The tensors in a state, by their places."""
+    if isinstance(state, torch.Tensor):
+        return [(name, state)]
+    return (
+        [pair for key, value in state.items() for pair in _tensors(value, f"{name}.{key}")]
+        if isinstance(state, dict)
+        else []
+    )
 
 
 if __name__ == "__main__":  # one of several processes
