@@ -6,13 +6,18 @@
 One thread. All parts make one step in turn, as often as --repeats says; times are processor times, which a busy machine
 hardly changes, and a ratio is the median over the turns of a part's time over that of what it is compared with, in the same
 turn: plain AT, or TRADES for parts that contain it. A pass is one evaluation of all images of the batch. Memory is the peak
-of a process that makes two steps of one part, minus that of a process that only builds the network. --steps are those of the
-attack.
+of a process that makes two steps of one part, minus that of a process that only builds the network; each part has a process
+of its own, and the ratio is to the same base. --steps are those of the attack.
+
+Two parts are no steps. `sampled_probe` is one probe of all layers' traces on the batch, beside a plain step without attack
+(`standard`). `monitor` is one measurement with its default settings, beside an epoch of AT with two attack steps on
+--epoch-images images: its time over that of a step, times the number of steps.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import multiprocessing
 import statistics
@@ -28,6 +33,7 @@ from accelerate import Accelerator
 from measuring import about
 from torch import Tensor
 
+from locality.curvature.traces import layer_traces
 from locality.training.averaging import Ema, Swa
 from locality.training.inner_attack import InnerAttack
 from locality.training.losses.adversarial import Adversarial
@@ -36,7 +42,10 @@ from locality.training.losses.mart import Mart
 from locality.training.losses.rat import Rat
 from locality.training.losses.rat_labels import RatLabels
 from locality.training.losses.rat_terms import RatTerms
+from locality.training.losses.standard import Standard
 from locality.training.losses.trades import Trades
+from locality.training.monitor import Monitor
+from locality.training.monitor_settings import MonitorSettings
 from locality.training.network import FeatureModel, Network
 from locality.training.optimizer import Optimizer
 from locality.training.recipe import Net, Recipe, TrainingData, new_net
@@ -48,7 +57,7 @@ from locality.training.schedules import Moment
 from locality.training.step import TrainingStep
 from locality.training.weight_shifts.awp import Awp, Awpt
 from locality.training.weight_shifts.sam import Sam
-from locality.types import ModelSpec
+from locality.types import ModelSpec, Threat
 from locality.zoo.nets import INPUT_SIZE
 from locality.zoo.pixel_model import PixelModel
 
@@ -60,6 +69,7 @@ def parts(attack: InnerAttack) -> dict[str, dict[str, Any]]:
     """What is measured: the settings of a recipe in which each part differs from the base. A new part is one line."""
     return {
         "base": {},
+        "standard": {"loss": Standard()},
         "trh": {"regularisers": {"trh": Trh(5e-3)}},
         "trh_full": {"regularisers": {"trh_full": TrhFull(5e-3)}},
         "l2": {"regularisers": {"l2": L2(1e-4)}},
@@ -82,6 +92,8 @@ def parts(attack: InnerAttack) -> dict[str, dict[str, Any]]:
 
 # What a part is compared with, if not plain AT.
 COMPARED_WITH = dict.fromkeys(("trades_trh", "rat", "rat_one_draw", "rat_terms", "rat_labels"), "trades")
+MEASURED = ("sampled_probe", "monitor")  # parts that are no steps
+EPOCH_STEPS = 2  # of the attack of the epoch that the monitor is compared with
 
 
 def goals(steps: int) -> dict[str, float]:
@@ -173,6 +185,7 @@ def measured(recipes: dict[str, Recipe], repeats: int, limits: dict[str, float])
         names = list(prepared) if turn % 2 else list(prepared)[::-1]
         turns.append({name: prepared[name].seconds() for name in names})
     empty = peak_megabytes(None)
+    memory = {name: peak_megabytes(recipe) - empty for name, recipe in recipes.items()}
     results: dict[str, dict[str, Any]] = {}
     for name, part in prepared.items():
         base = COMPARED_WITH.get(name, "base")
@@ -184,11 +197,56 @@ def measured(recipes: dict[str, Recipe], repeats: int, limits: dict[str, float])
             "ratio": round(ratio, 4),
             "ratio_quartiles": [round(value, 4) for value in statistics.quantiles(ratios, n=4)[::2]],
             "passes": part.images / (repeats + 1) / len(part.batch[1]),
-            "megabytes": round(peak_megabytes(recipes[name]) - empty, 1),
+            "megabytes": round(memory[name], 1),
+            "memory_ratio": round(memory[name] / memory[base], 3),
         }
         if name in limits:
             results[name] |= {"goal": round(limits[name], 4), "reached": ratio <= limits[name]}
     return results
+
+
+def measured_probe(recipe: Recipe, repeats: int) -> dict[str, Any]:
+    """One probe of all layers on the images of a batch, beside a plain step on them."""
+    prepared = Prepared.of(recipe)
+    images, labels, _ = prepared.batch
+    turns = []
+    for _ in range(repeats + 1):
+        step = prepared.seconds()
+        start = time.process_time()
+        layer_traces(prepared.model, images, labels, "sampled", probes=1)
+        turns.append((time.process_time() - start, step))
+    return _against("standard", turns[1:], 1.0)
+
+
+def measured_monitor(recipe: Recipe, repeats: int, epoch_images: int) -> dict[str, Any]:
+    """One measurement of the monitor by default, beside the steps of an epoch of AT."""
+    prepared = Prepared.of(recipe)
+    settings, epoch_gradients = MonitorSettings(), epoch_images * (1 + EPOCH_STEPS)
+    count = settings.affordable_images(epoch_gradients, CLASSES)
+    split = torch.rand(count, 3, *INPUT_SIZE), torch.randint(CLASSES, (count,))
+    monitor = Monitor(settings, Threat("linf", 4 / 255), split, split, epoch_gradients)
+    turns, gradients = [], 0
+    for _ in range(repeats + 1):
+        step = prepared.seconds()
+        start = time.process_time()
+        gradients = monitor.measure(copy.deepcopy(prepared.model).eval().requires_grad_(False), seed=0)["gradients"]
+        turns.append((time.process_time() - start, step * (epoch_images // recipe.batch_size)))
+    row = _against(f"an epoch of {epoch_images:,} images", turns[1:], 0.1)
+    return row | {"images": count, "gradients": gradients, "gradients_ratio": round(gradients / epoch_gradients, 4)}
+
+
+def _against(base: str, turns: Sequence[tuple[float, float]], goal: float) -> dict[str, Any]:
+    """A part that is no step: pairs of its seconds and those of its base."""
+    ratios = [own / other for own, other in turns]
+    ratio = statistics.median(ratios)
+    return {
+        "seconds": round(statistics.median(own for own, _ in turns), 4),
+        "compared_with": base,
+        "ratio": round(ratio, 4),
+        "ratio_quartiles": [round(value, 4) for value in statistics.quantiles(ratios, n=4)[::2]],
+        "goal": goal,
+        "reached": ratio <= goal,
+    }
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -197,6 +255,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--epoch-images", type=int, default=4_000, help="of the epoch that the monitor is compared with")
     parser.add_argument("--parts", nargs="*", help="some of them; the base is always measured")
     parser.add_argument("--out", type=Path, default=Path("bench/results/training_speed.json"))
     options = parser.parse_args(arguments)
@@ -204,11 +263,12 @@ def main(arguments: Sequence[str]) -> None:
         parser.error("--repeats must be at least 2")
     torch.set_num_threads(1)
     changes = parts(InnerAttack(4 / 255, steps=options.steps, step_size=0.25))
-    unknown = set(options.parts or []) - set(changes)
+    known = [*changes, *MEASURED]
+    unknown = set(options.parts or []) - set(known)
     if unknown:
-        parser.error(f"--parts must be of {', '.join(changes)}, got {', '.join(sorted(unknown))}")
-    chosen = {"base", *(options.parts or changes)}
-    chosen |= {COMPARED_WITH.get(name, "base") for name in chosen}
+        parser.error(f"--parts must be of {', '.join(known)}, got {', '.join(sorted(unknown))}")
+    chosen = {"base", *(options.parts or known)}
+    chosen |= {COMPARED_WITH.get(name, "base") for name in chosen - set(MEASURED)}
     recipes = {
         name: recipe_of(options.net, options.batch, options.steps, change)
         for name, change in changes.items()
@@ -216,12 +276,18 @@ def main(arguments: Sequence[str]) -> None:
     }
     result = about(sys.argv, ["torch", "accelerate"])
     result["parts"] = measured(recipes, options.repeats, goals(options.steps))
+    if "sampled_probe" in chosen:
+        plain = recipe_of(options.net, options.batch, options.steps, changes["standard"])
+        result["parts"]["sampled_probe"] = measured_probe(plain, options.repeats)
+    if "monitor" in chosen:
+        trained = recipe_of(options.net, options.batch, EPOCH_STEPS, {})
+        result["parts"]["monitor"] = measured_monitor(trained, options.repeats, options.epoch_images)
     print(result["command"])
-    print(f"{'part':12} {'seconds':>8} {'ratio':>7} {'to':8} {'passes':>6} {'MB':>8}  goal")
+    print(f"{'part':14} {'seconds':>8} {'ratio':>7} {'passes':>6} {'MB':>8} {'ratio':>6}  to")
     for name, row in result["parts"].items():
-        goal = f"{row['goal']:.3f} {'reached' if row['reached'] else 'missed'}" if "goal" in row else ""
-        numbers = f"{row['seconds']:8.3f} {row['ratio']:7.3f} {row['compared_with']:8} {row['passes']:6.2f}"
-        print(f"{name:12} {numbers} {row['megabytes']:8.1f}  {goal}")
+        goal = f", goal {row['goal']:.3f} {'reached' if row['reached'] else 'missed'}" if "goal" in row else ""
+        passes = f"{row['passes']:6.2f} {row['megabytes']:8.1f} {row['memory_ratio']:6.2f}" if "passes" in row else " " * 22
+        print(f"{name:14} {row['seconds']:8.3f} {row['ratio']:7.3f} {passes}  {row['compared_with']}{goal}")
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
