@@ -146,13 +146,15 @@ def models_table() -> str:
     measured = {row["model"]: row for row in csv.DictReader((RESULTS / "zoo.csv").read_text(encoding="utf-8").splitlines())}
     rows = []
     for name, card in sorted(shipped_cards().items()):
-        attacked = next(one for one in card.attacked if one.attack == "pgd10")
+        attacked = next(one for one in card.attacked if one.attack == "pgd10" and one.threat.norm == "linf")
         under = f"{100 * attacked.share:.1f} % at {attacked.threat.radius_text}"
-        row = measured[name]
-        era = [f"{100 * float(row[f'era_linf_{levels}_255']):.1f} %" for levels in (4, 8)]
+        certified = [f"{100 * share:.1f} %" for key, share in card.accuracy.items() if key.startswith("certified")]
         clean = f"{100 * card.accuracy['clean']:.1f} %"
-        rows.append((f"`{name}`", card.data, card.trained, clean, under, *era, f"{float(row['distance']):.2f}"))
-    titles = ["name", "data", "training", "clean", "under PGD-10", "ERA 4/255", "ERA 8/255", "distance"]
+        row = measured.get(name)  # None for models that are newer than the measurement
+        era = ["", ""] if row is None else [f"{100 * float(row[f'era_linf_{levels}_255']):.1f} %" for levels in (4, 8)]
+        distance = "" if row is None else f"{float(row['distance']):.2f}"
+        rows.append((f"`{name}`", card.data, card.trained, clean, "".join(certified), under, *era, distance))
+    titles = ["name", "data", "training", "clean", "certified", "under PGD-10", "ERA 4/255", "ERA 8/255", "distance"]
     return markdown(titles, rows)
 
 
