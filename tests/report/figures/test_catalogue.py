@@ -46,7 +46,7 @@ def other_results() -> Results:
 
     gallery = tuple(replace(image, maps={key: -values for key, values in image.maps.items()}) for image in results.gallery)
     return results.with_tables(
-        rows=moved(results.rows, "f1", "precision", "recall"),
+        rows=moved(results.rows, "f1", "precision", "recall", "lift"),
         certified=moved(results["certified"], "radius"),
         layer_randomisation=moved(results["layer_randomisation"], "spearman"),
         gallery=gallery_table(gallery),
