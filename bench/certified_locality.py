@@ -90,6 +90,19 @@ def cue_use(found: dict[str, str], limit: int = 300) -> dict[str, dict[str, floa
     return used
 
 
+def cue_sentence(cues: dict[str, dict[str, float]]) -> str:
+    """What certified networks for `shapes` do with a cue that lies; empty without such networks."""
+    followed = [shares for name, shares in cues.items() if name != FAMILIES["LiResNet L3 W32, shapes"].standard]
+    if not followed:
+        return ""
+    swapped = [shares["follows a swapped cue"] for shares in followed]
+    without = [shares["without cue"] for shares in followed]
+    return (
+        f" On shapes, {len(followed)} certified networks obey a swapped cue on {min(swapped):.0%} to {max(swapped):.0%} of "
+        f"the images and are right without a cue on {min(without):.0%} to {max(without):.0%} (chance: 10%)."
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, action="append", default=[], help="folder of trained networks")
@@ -110,6 +123,7 @@ def main() -> None:
         )
         cues = cue_use(found)
     result = verdicts(read_results(given.out), read_results(OTHERS), FAMILIES) | {"cue": cues}
+    result["answer"] += cue_sentence(cues)
     write_atomically(given.out / "verdicts.json", json.dumps(result, indent=1, ensure_ascii=False) + "\n")
     for one in result["hypotheses"]:
         print(f"{one['id']} {one['verdict']}: {one['claim']}")

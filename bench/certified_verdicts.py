@@ -193,15 +193,19 @@ def bracketed(results: Results, one: CertifiedImages, model: str) -> dict[str, A
 def verdict(evidence: Sequence[Mapping[str, Any]]) -> str:
     """Over all comparisons: holds, contradicted, mixed, inconclusive or not measured.
 
+    One significant comparison among many is expected by chance, so that half of them must agree and none may object.
+
     >>> verdict([{"direction": "higher"}, {"direction": "inconclusive"}]), verdict([{"direction": "lower"}]), verdict([])
     ('holds', 'contradicted', 'not measured')
     """
-    directions = {one["direction"] for one in evidence}
-    if not directions:
+    if not evidence:
         return "not measured"
-    if {"higher", "lower"} <= directions:
+    higher, lower = (sum(one["direction"] == name for one in evidence) for name in ("higher", "lower"))
+    if higher and lower:
         return "mixed"
-    return "holds" if "higher" in directions else "contradicted" if "lower" in directions else "inconclusive"
+    if 2 * max(higher, lower) < len(evidence):
+        return "inconclusive"
+    return "holds" if higher else "contradicted"
 
 
 def by_family(evidence: Sequence[Mapping[str, Any]]) -> dict[str, str]:

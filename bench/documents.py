@@ -117,6 +117,43 @@ def certified_attacks_table() -> str:
     return markdown(["network", *(f"broken by {one}" for one in attacks), "nearest"], rows)
 
 
+def certified_verdicts_table() -> str:
+    """The six hypotheses about certified networks, the numbers of the networks, and the answer."""
+    numbers = result("certified_locality/verdicts.json")
+    rows = []
+    for one in numbers["hypotheses"]:
+        images = sorted({entry["n"] for entry in one["evidence"]})
+        count = "–" if not images else f"{images[0]}" if len(images) == 1 else f"{images[0]} to {images[-1]}"
+        families = [f"{name}: {text}" for name, text in one["by family"].items()] if one["id"] != "H6" else []
+        rows.append((one["id"], one["claim"], f"**{one['verdict']}**", "; ".join(families), count))
+    table = markdown(["", "claim", "verdict", "comparisons by family", "images"], rows)
+    causes = [f"- {name}: {family}, {text}" for name, one in numbers["cause"].items() for family, text in one.items()]
+    return "\n".join([table, "", *causes, "", f"**{numbers['answer']}**"])
+
+
+def certified_models_table() -> str:
+    """Accuracy, locality and certificates of the networks behind the verdicts."""
+    numbers = result("certified_locality/verdicts.json")
+    rows = []
+    for name, one in numbers["models"].items():
+        shares = [f"{100 * one[key]:.0f} %" for key in ("accuracy", "under attack", "verified")]
+        lifts = [f"{one[f'lift {method}']:+.3f}" for method in ("SM", "IG", "BIG")]
+        cue = numbers["cue"].get(name)
+        used = "–" if cue is None else f"{100 * cue['without cue']:.0f} %, {100 * cue['follows a swapped cue']:.0f} %"
+        rows.append((f"`{name}`", *shares, *lifts, f"{100 * one['radius over distance']:.1f} %", used))
+    titles = [
+        "network",
+        "clean",
+        "PGD-20, ℓ2 36/255",
+        "verified, 36/255",
+        "lift SM",
+        "lift IG",
+        "lift BIG",
+        "radius / distance",
+    ]
+    return markdown([*titles, "right without cue, follows swapped cue"], rows)
+
+
 def runner_table() -> str:
     """Images per second of the runner and of stock libraries, and the runner's overhead."""
     numbers = result("runner.json")
@@ -316,7 +353,11 @@ DOCUMENTS: dict[str, dict[str, Callable[[], str]]] = {
         "overfitting": overfitting_table,
         "followers": follower_table,
     },
-    "docs/certified.md": {"certified attacks": certified_attacks_table},
+    "docs/certified.md": {
+        "certified attacks": certified_attacks_table,
+        "certified verdicts": certified_verdicts_table,
+        "certified models": certified_models_table,
+    },
     "docs/scores.md": {"coverage": coverage_table},
     "docs/scaling.md": {"predicted": predicted_table},
     "CONTRIBUTING.md": {"walk": walk},

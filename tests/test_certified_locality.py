@@ -63,6 +63,7 @@ def test_verdicts_need_agreement(study: ModuleType) -> None:
     assert of("higher", "lower") == "mixed"
     assert of("inconclusive") == "inconclusive"
     assert of("lower", "inconclusive") == "contradicted"
+    assert of("lower", "inconclusive", "inconclusive") == "inconclusive"  # one of many is chance
 
 
 def test_families_name_runs_of_the_study(monkeypatch: pytest.MonkeyPatch) -> None:
