@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from locality import __version__
 from locality.cli.printing import Fitted, fitted, print_table, say_json
 
 HEADER = ["method", "F1 shapes_cnn", "F1 shapes_cnn_robust", "F1 difference", "lift difference", "higher F1", "p"]
@@ -94,10 +95,15 @@ def test_columns_with_equal_titles() -> None:
 
 
 def test_json_is_unchanged_to_its_reader_and_harmless_to_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    value = {"model": "é\x1b]0;x\x07\x9b2J\u202e\udc9b\U000e0001", "score": 0.5}
+    value = {"model": "é\x1b]0;x\x07\x9b2J\u202e\udc9b\U000e0001", "score": 0.5, "provenance": {"seed": 0}}
     say_json(value)
     line = capsys.readouterr().out
     assert line.endswith("\n")
     assert line[:-1].isprintable()
     assert "é" in line
     assert json.loads(line) == value
+
+
+def test_json_without_provenance_gets_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    say_json({"n": 1})
+    assert json.loads(capsys.readouterr().out) == {"n": 1, "provenance": {"locality": __version__}}
