@@ -13,7 +13,9 @@ EXTRAS = {
     **dict.fromkeys(
         ("torchvision", "foolbox", "timm", "scipy", "pandas", "pyarrow", "PIL", "matplotlib", "skimage"), "bench"
     ),
-    **dict.fromkeys(("typer", "rich", "platformdirs", "filelock", "defusedxml", "pyautoattack", "huggingface_hub"), "bench"),
+    **dict.fromkeys(
+        ("typer", "rich", "platformdirs", "filelock", "defusedxml", "pyautoattack", "huggingface_hub", "yaml"), "bench"
+    ),
     "accelerate": "train",
     "tensorboard": "tensorboard",
     "ray": "ray",

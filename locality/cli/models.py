@@ -48,7 +48,7 @@ def table(context: typer.Context, as_json: AsJson = False) -> None:
         )
         for card in cards
     ]
-    print_table(header, rows, leave_out=["parameters", "attack", "robust %", "clean %"])
+    print_table(header, rows, leave_out=["parameters", "attack", "robust %", "clean %", "training"])
     note("Other models: timm:NAME, hf:ORG/NAME, robustbench:NAME, the path of a checkpoint with --arch or of a folder of")
     note("Hugging Face, package.module:function.")
     note("`locality models show NAME` prints all that is known about a model.")
