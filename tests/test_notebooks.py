@@ -13,9 +13,12 @@ NOTEBOOKS = sorted((Path(__file__).resolve().parents[1] / "docs/notebooks").glob
 def displayed(source: str, names: dict[str, Any]) -> Any:
     """Run a cell as a notebook does: the value of its last expression is what it displays."""
     tree = ast.parse(source)
-    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-    exec(compile(tree, "cell", "exec"), names)
-    return None if last is None else eval(compile(ast.Expression(last.value), "cell", "eval"), names)
+    last = tree.body[-1]
+    if not isinstance(last, ast.Expr):
+        last = ast.Expr(ast.Constant(None))
+        tree.body.append(last)
+    exec(compile(ast.Module(tree.body[:-1], []), "cell", "exec"), names)
+    return eval(compile(ast.fix_missing_locations(ast.Expression(last.value)), "cell", "eval"), names)
 
 
 @pytest.mark.slow
