@@ -48,7 +48,7 @@ def test_a_search_warns_of_undefined_maps(images: Tensor) -> None:
         (["BIG"], {"baselines": "white"}, r"takes model, images, methods, .*norm, .*steps.*did you mean 'baseline'\?"),
         (["IG"], {"baselines": 1.0, "search": "foolbox:DDNAttack"}, "did you mean 'baseline'"),
         (["IG"], {"n_steps": 5}, "`n_steps` is no argument of attribute_all"),
-        (["IG"], {"colour": 3, "search": "paper"}, "for search='paper', norm, labels, progress, epsilons$"),
+        (["IG"], {"colour": 3, "search": "paper"}, "for search='paper', norm, labels, progress, to, epsilons$"),
         (["BIG"], {"colour": 3, "search": "paper"}, "`colour` is no argument of attribute_all"),
         (["BIG"], {"colour": 3, "search": "foolbox:DDNAttack"}, "`colour` is no option of foolbox:DDNAttack"),
         ("SM", {}, r"`methods` must be a list of names, got 'SM': pass \['SM'\]"),

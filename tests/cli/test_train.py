@@ -58,7 +58,13 @@ def test_a_recipe_end_to_end(command: list[str], tmp_path: Path) -> None:
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     folder = tmp_path / "runs/small"
-    assert sorted(path.name for path in folder.iterdir()) == ["log.jsonl", "small.json", "small.safetensors", "state.pt"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        ".lock",
+        "log.jsonl",
+        "small.json",
+        "small.safetensors",
+        "state.pt",
+    ]
     card = read_card(folder / "small.json")
     assert (card.training, card.threat) == ("fast_at", Threat("l2", 0.5))
     assert (card.architecture, card.options) == ("net:shapes_vit", {"width": 24, "depth": 1, "heads": 2})

@@ -19,7 +19,7 @@ from locality.curvature.training_run import splits_of
 from locality.errors import ArgumentError
 from locality.types import Batch, ModelSpec, Threat
 
-KEYS = ["wci", "upper", "top_trace", "layers", "gap", "bound", "provenance"]
+KEYS = ["n", "wci", "upper", "top_trace", "layers", "gap", "bound", "provenance"]
 
 
 def network() -> nn.Module:

@@ -61,7 +61,7 @@ def test_everything_else_than_locality_is_measured(results: Results, tmp_path: P
     assert measured <= set(results)
     assert results.rows.empty
     assert len(results["similarity"]) == 2 * 6 * 3  # models × images × pairs
-    assert {table.name for table in tables(results)} == {"robust", "similarity", "searches", "faithfulness"}
+    assert {table.name for table in tables(results)} == {"robust", "similarity", "searches", "faithfulness", "certified"}
     with pytest.raises(NotMeasuredError, match="locality was not measured"):
         tables(results, ["locality"])
     first, *others = sentences(results)

@@ -22,7 +22,7 @@ WIDTHS = {
 
 
 @pytest.mark.parametrize("mode", ["eval", "train"])
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", [name for name in NETS if name != "centroid_net"])  # whose head has no matrix
 def test_a_pass_has_the_plain_networks_logits(name: str, mode: str) -> None:
     net = build(f"net:{name}", 7).train(mode == "train")
     images = torch.rand(3, 3, 64, 64, generator=torch.Generator().manual_seed(0))
