@@ -94,10 +94,10 @@ def verdict(rows: pd.DataFrame, model_free: pd.DataFrame, seed: int = 0) -> Verd
         low = f"that of {those(below_chance)} is below chance"
         return Verdict(None, f"methods disagree: the lift of {those(above)} is above that of {named}, {low}{images}")
     if any(side > 0 for side in chance):
-        reason = f"more attribution lies on it than by chance (lift {all_lifts}), but not more than that of {named}"
+        reason = f"the lift is above chance ({all_lifts}), but not significantly above that of {named}"
         return Verdict(None, reason + images)
     if all(side < 0 for side in reference):
-        reason = f"no method is above chance (lift {all_lifts}), and all are significantly below {named}"
+        reason = f"no method is significantly above chance (lift {all_lifts}), and all are significantly below {named}"
         return Verdict(False, reason + images)
     return Verdict(None, f"the lift is neither significantly above chance nor below {named}: {all_lifts}{images}")
 

@@ -30,9 +30,9 @@ def free(gaussian: float) -> pd.DataFrame:
     ("levels", "gaussian", "looks", "reason"),
     [
         ({"SM": 0.1, "BIG": 0.6}, 0.2, True, "the lift of BIG (0.594) is significantly above that of a Gaussian"),
-        ({"SM": -0.1, "BIG": -0.2}, 0.2, False, "no method is above chance"),
-        ({"SM": 0.0, "BIG": 0.0}, 0.2, False, "no method is above chance"),  # a precise zero is an answer
-        ({"SM": 0.05, "BIG": 0.1}, 0.2, None, "more attribution lies on it than by chance"),  # as random weights do
+        ({"SM": -0.1, "BIG": -0.2}, 0.2, False, "no method is significantly above chance"),
+        ({"SM": 0.0, "BIG": 0.0}, 0.2, False, "no method is significantly above chance"),  # a precise zero is an answer
+        ({"SM": 0.05, "BIG": 0.1}, 0.2, None, "the lift is above chance (SM 0.0"),  # as random weights do
         ({"SM": -0.1, "BIG": 0.6}, 0.2, None, "methods disagree"),
         ({"SM": 0.0, "BIG": 0.0}, -0.3, None, "neither significantly above chance nor below a uniform map"),
         ({"SM": 0.1, "BIG": 0.1}, -0.3, True, "above that of a uniform map (0.000)"),  # objects are not in the middle

@@ -50,7 +50,9 @@ def test_the_verdict_is_the_known_answer(evaluations: dict[str, Evaluation]) -> 
     assert evaluations["shapes_cnn"].verdict.looks is False
     assert evaluations["shapes_cnn_robust"].verdict.looks is True
     sentence = evaluations["shapes_cnn"].to_json()["verdict"]["sentence"]
-    assert sentence.startswith("shapes_cnn does not look at the object: no method is above chance (lift SM −0.0")
+    assert sentence.startswith(
+        "shapes_cnn does not look at the object: no method is significantly above chance (lift SM −0.0"
+    )
 
 
 def test_the_boundary_of_the_robust_model_is_further_away(evaluations: dict[str, Evaluation]) -> None:
