@@ -30,7 +30,7 @@ test: .venv
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	.venv/bin/mypy
-	.venv/bin/python -m pytest
+	.venv/bin/python -m pytest -n auto
 
 # The site, in docs/_build/html. The build needs no network, and a warning is an error.
 docs: .venv
