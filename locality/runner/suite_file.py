@@ -60,7 +60,7 @@ def read_suite(path: str | Path) -> Suite:
 
     >>> read_suite("nothing")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    ValueError: `suite` must be a TOML file or one of certified, cifar, curvature, demo, paper, similarity, tiny, ...
+    ValueError: `suite` must be a TOML file or one of certified, cifar, curvature, demo, imagenet, paper, similarity, ...
     """
     draft = draft_suite(path)
     if draft.problems:

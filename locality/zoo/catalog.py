@@ -124,6 +124,18 @@ def _lite(number: int, digest: str, parameters: int, clean: float, size: int, re
     )
 
 
+def _untrained(card: ModelCard) -> ModelCard:
+    """The same architecture with the weights that it is initialised with."""
+    return replace(
+        card,
+        spec=replace(card.spec, name=f"{card.name}_random"),
+        weights=Seed(0),
+        training="random",
+        accuracy={},
+        note="a baseline: an untrained network",
+    )
+
+
 _RESNET50_ROBUST = replace(
     _easyrobust("resnet50_robust", "resnet50", 25_557_032, 65.1, 34.9, RESNET),
     weights=Address(
@@ -134,6 +146,7 @@ _RESNET50_ROBUST = replace(
 _L2_3 = _robustness("resnet50_l2_3", "knf4uimlqsi1yz8/imagenet_l2_3_0.pt", Threat("l2", 3), 57.90, 35.09)
 _LINF_4 = _robustness("resnet50_linf_4", "axfuary2w1cnyrg/imagenet_linf_4.pt", FOUR, 62.42, 33.38)
 _LINF_8 = _robustness("resnet50_linf_8", "yxn15a9zklz3s8q/imagenet_linf_8.pt", EIGHT, 47.91, 19.52)
+_LITE0 = _lite(0, "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db", 4_652_008, 74.83, 224, 256)
 # The networks of the transfer study: other runs of the same recipe, in files that load without executing code.
 _TRANSFER = "arXiv:2007.08489, " + RESNET
 
@@ -172,20 +185,12 @@ PUBLISHED: tuple[ModelCard, ...] = (
         paper=_TRANSFER,
         note="accuracies as EasyRobust measured them",
     ),
-    _lite(0, "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db", 4_652_008, 74.83, 224, 256),
+    _LITE0,
     _lite(1, "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850", 5_416_680, 76.64, 240, 272),
     _lite(2, "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d", 6_092_072, 77.46, 260, 292),
-    ModelCard(
-        spec=ModelSpec("resnet50_random"),
-        architecture="torchvision:resnet50",
-        weights=Seed(0),
-        parameters=25_557_032,
-        data="imagenet",
-        training="random",
-        licence="BSD-3-Clause",
-        paper=RESNET,
-        note="a baseline: an untrained network",
-    ),
+    _untrained(_standard("resnet50", "resnet50", "resnet50-0676ba61.pth", 25_557_032, 76.13, RESNET)),
+    _untrained(_standard("squeezenet", "squeezenet1_0", "squeezenet1_0-b66bff10.pth", 1_248_424, 58.09, SQUEEZENET)),
+    _untrained(_LITE0),
 )
 
 

@@ -15,6 +15,7 @@ from locality.runner.plan import grouped_parts, make_plan
 from locality.runner.suite import DataChoice, ModelChoice, Suite
 from locality.runner.suite_file import Draft, SuiteError, draft_suite, read_suite, with_images
 from locality.runner.suite_models import model_rows
+from locality.zoo.architectures import is_function
 from locality.zoo.catalog import model_cards
 
 GOOD = 'models = ["suite_models:steady"]\ndata = { name = "shapes", limit = 4, options = { count = 20 } }\n'
@@ -175,12 +176,12 @@ def test_other_images_on_the_command_line(tmp_path: Path) -> None:
 
 def test_unknown_suite_lists_the_known_ones() -> None:
     with pytest.raises(
-        ValueError, match=r"one of certified, cifar, curvature, demo, paper, similarity, tiny, zoo, got 'dmo'"
+        ValueError, match=r"one of certified, cifar, curvature, demo, imagenet, paper, similarity, tiny, zoo, got 'dmo'"
     ):
         read_suite("dmo")
 
 
-@pytest.mark.parametrize("name", ["certified", "demo", "tiny", "similarity", "zoo", "paper"])
+@pytest.mark.parametrize("name", ["certified", "demo", "tiny", "similarity", "zoo", "imagenet", "paper"])
 def test_suites_that_ship(name: str) -> None:
     """What may be missing here is weights; names and settings must be right."""
     draft = draft_suite(name)
@@ -195,7 +196,8 @@ def test_suites_that_ship(name: str) -> None:
 def wrong_names(draft: Draft) -> list[str]:
     """Models that neither the catalog has nor a recipe makes: the checkpoints of some recipes do not ship yet."""
     made = {Path(path.name).stem for path in files("locality.training").joinpath("recipes").iterdir()}
-    return [choice.source for choice in draft.suite.models if choice.source not in {*model_cards(), *made}]
+    sources = [choice.source for choice in draft.suite.models if not is_function(choice.source)]
+    return [source for source in sources if source not in {*model_cards(), *made}]
 
 
 def test_a_misspelt_model_of_a_suite_is_noticed(tmp_path: Path) -> None:

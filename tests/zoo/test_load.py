@@ -21,7 +21,7 @@ from locality.imagenet_classes import imagenet_wnids
 from locality.types import ModelSpec, Threat
 from locality.zoo import timm_models
 from locality.zoo.architectures import build
-from locality.zoo.catalog import CIFAR10, shipped_cards
+from locality.zoo.catalog import CIFAR10, find_card, shipped_cards
 from locality.zoo.load import known_card, load_model
 from locality.zoo.model_card import ModelCard, WeightFile, write_card
 from locality.zoo.pixel_model import PixelModel
@@ -51,15 +51,17 @@ def test_efficientnet_lite0_is_the_real_one() -> None:
         torch.testing.assert_close(logits, net(batch.images * 2 - 1))
 
 
-def test_random_weights_are_always_the_same_and_leave_the_random_state_alone() -> None:
+@pytest.mark.parametrize("name", ["resnet50_random", "squeezenet_random", "efficientnet_lite0_random"])
+def test_random_weights_are_always_the_same_and_leave_the_random_state_alone(name: str) -> None:
     torch.manual_seed(7)
     before = torch.get_rng_state()
-    model = load_model("resnet50_random")
+    model = load_model(name)
     assert torch.equal(torch.get_rng_state(), before)
     assert not any(part.training for part in model.modules())
-    assert model.spec.classes == imagenet_wnids()
+    card = find_card(name.removesuffix("_random"))
+    assert model.spec == replace(card.spec, name=name, classes=imagenet_wnids())
     torch.manual_seed(8)
-    assert weights_hash(load_model("resnet50_random")) == weights_hash(model)
+    assert weights_hash(load_model(name)) == weights_hash(model)
     with torch.no_grad():
         assert torch.isfinite(model(torch.rand(1, 3, 64, 64))).all()
 
