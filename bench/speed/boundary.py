@@ -1,7 +1,7 @@
 """Boundary searches side by side in one run: success, distance, gradients and forwards per image, seconds.
 
     python bench/speed/boundary.py --model tiny_resnet --images 64 [--seed 1] [--paper-images N] [--reference-steps 1000]
-        [--searches paper,DDN-100,fast,thorough] [--out FILE.json] [--known FILE.json]
+        [--searches paper,DDN-100,fast,thorough] [--boxes FILE] [--out FILE.json] [--known FILE.json]
 
 The model is anything that `load_model` accepts, with images of its own classes unless --data names others. Ratios compare
 mean distances with those of Foolbox's DDN with --reference-steps, over the images that both searches were given and found.
@@ -29,10 +29,15 @@ from locality.zoo.load import load_model
 CLOCK = ("seconds_per_image", "times_faster_than_paper", "times_fewer_gradients")
 
 
-def model_and_images(name: str, data: str | None, count: int, seed: int = 0) -> tuple[nn.Module, Tensor]:
+def model_and_images(
+    name: str, data: str | None, count: int, seed: int = 0, boxes: str | None = None
+) -> tuple[nn.Module, Tensor]:
     """A model and images for it; a smaller data set is extended by mirrored and shifted copies."""
     model = load_model(name)
-    dataset = load_dataset(data or default_data(model.spec), limit=count, seed=seed, spec=model.spec, max_box_share=None)
+    options = {} if boxes is None else {"boxes": boxes}
+    dataset = load_dataset(
+        data or default_data(model.spec), limit=count, seed=seed, spec=model.spec, max_box_share=None, **options
+    )
     images = dataset.batch(range(min(count, len(dataset)))).images
     copies = [images, images.flip(-1), images.roll(9, -1), images.roll(9, -2)]
     return model, torch.cat(copies)[:count]
@@ -71,6 +76,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="efficientnet_lite0")
     parser.add_argument("--data", help="default: images of the model's classes")
+    parser.add_argument("--boxes", help="of the data, where it needs them to be read")
     parser.add_argument("--images", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0, help="of the choice of images")
     parser.add_argument("--paper-images", type=int, help="fewer images for paper, which takes over 1000 gradients each")
@@ -79,7 +85,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--known", type=Path, help="an earlier result whose reference is reused")
     given = parser.parse_args()
-    model, images = model_and_images(given.model, given.data, given.images, given.seed)
+    model, images = model_and_images(given.model, given.data, given.images, given.seed, given.boxes)
     find_boundary(model, images[:4])  # the first call includes loading and compiling
     rows: dict[str, dict[str, Any]] = {}
     for name, (search, options, count) in chosen_searches(given).items():
