@@ -108,14 +108,30 @@ def test_the_floor_the_boundary_and_the_similarity() -> None:
     results = results.with_tables(rows=results.rows.assign(f1=results.rows["f1"].mask(higher, 0.95)))
     means = aggregate(results)
     standard = [model.name for model in means.models if model.kind == "standard"]
-    random = {method: means.scores["tiny_resnet_random", method, "f1"].high for method in ("SM", "IG", "BIG")}
-    above = [sum(means.scores[name, method, "f1"].low > high for name in standard) for method, high in random.items()]
-    assert above[2] == 1
-    [floor] = said(results, "Standard models with F1")
-    assert floor.endswith(f": {above[0]} of 2 for SM, {above[1]} of 2 for IG and {above[2]} of 2 for BIG.")
+    parts = dict(iter(results.rows.groupby(["model", "method"])))
+    counts = {}
+    for score in ("f1", "lift"):
+        for method in ("SM", "IG", "BIG"):
+            floor = parts["tiny_resnet_random", method]
+            changes = [paired_differences(floor, parts[name, method])[method][score] for name in standard]
+            corrected = holm([change.p for change in changes])
+            counts[score, method] = sum(p < 0.05 and one.low > 0 for p, one in zip(corrected, changes, strict=True))
+    assert counts["f1", "BIG"] == 1
+    [sentence] = said(results, "Standard models above")
+    told = [
+        f"by {title} "
+        + " and ".join(
+            (
+                ", ".join(f"{counts[score, method]} of 2 for {method}" for method in ("SM", "IG")),
+                f"{counts[score, 'BIG']} of 2 for BIG",
+            )
+        )
+        for score, title in (("f1", "F1"), ("lift", "lift"))
+    ]
+    assert sentence.endswith(f": {told[0]}; {told[1]}.")
     level = results.rows.assign(f1=0.4)
-    [floor] = said(results.with_tables(rows=level), "Standard models with F1")
-    assert floor.endswith(": 0 of 2 for SM, 0 of 2 for IG and 0 of 2 for BIG.")
+    [sentence] = said(results.with_tables(rows=level), "Standard models above")
+    assert ": by F1 0 of 2 for SM, 0 of 2 for IG and 0 of 2 for BIG; by lift " in sentence
     ratios = [means.distance[far.name].mean / means.distance[near.name].mean for near, far in means.pairs()]
     assert len(ratios) == 3
     [boundary] = said(results, "The decision boundary of robust models")
@@ -131,6 +147,18 @@ def test_the_floor_the_boundary_and_the_similarity() -> None:
     assert "SM–BSM in 0 of 3 pairs" in unlike
 
 
+def test_the_higher_of_two_floors_counts() -> None:
+    random = next(model for model in MODELS if model.training == "random")
+    models = (*(model for model in MODELS if model.name in ("tiny_vgg", "tiny_vit")), random, replace(random, name="higher"))
+    results = made_up_results(24, 0, models)
+    f1 = results.rows["f1"].where(~results.rows["model"].isin(["tiny_resnet_random", "higher"]), 0.2)
+    low = results.with_tables(rows=results.rows.assign(f1=f1))
+    higher = low.with_tables(rows=low.rows.assign(f1=low.rows["f1"].mask(low.rows["model"] == "higher", 0.9)))
+    for one, number in ((low, 2), (higher, 0)):
+        [sentence] = said(one, "Standard models above")
+        assert f": by F1 {number} of 2 for SM, {number} of 2 for IG and {number} of 2 for BIG; by lift" in sentence
+
+
 def test_models_of_different_data_are_not_compared() -> None:
     """F1 depends on the boxes: trends and floors are per data set."""
     results = made_up_results(12, 0)
@@ -144,7 +172,7 @@ def test_models_of_different_data_are_not_compared() -> None:
     assert "over 3 robust models on here: " in here
     [together] = said(results, "Rank correlation of F1 with accuracy under attack")
     assert "over 6 robust models: " in together
-    [floor] = said(mixed, "Standard models with F1")
+    [floor] = said(mixed, "Standard models above")
     assert " of 2 for SM" in floor  # the random one is of `here`, as are two of the four standard ones
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from locality.report.aggregates import Aggregates, panel_methods, uniform_scores
 from locality.report.estimates import estimates, floats
 from locality.report.findings.wording import CORRECTED, counted, listed, significantly_above
+from locality.report.pairs import Pair, paired_differences
 from locality.report.views import place
 from locality.results.results import Results
 
@@ -63,22 +64,37 @@ def above_uniform_map(results: Results, means: Aggregates) -> list[str]:
 
 
 def above_random_weights(results: Results, means: Aggregates) -> list[str]:
-    """Whether standard models are better than a model that has learned nothing."""
-    random = [model for model in means.models if model.kind == "random"]
-    data = {model.data for model in random}
-    standard = [model for model in means.models if model.kind == "standard" and model.data in data]
-    counts = []
-    for method in panel_methods(means.methods):
-        floors, scores = (
-            [means.scores[model.name, method, "f1"] for model in models if (model.name, method, "f1") in means.scores]
-            for models in (random, standard)
-        )
-        if floors and scores:
-            floor = max(floors, key=lambda mean: mean.mean)
-            counts.append(f"{sum(score.low > floor.high for score in scores)} of {len(scores)} for {method}")
-    if not counts:
+    """Whether standard models are better than a model that has learned nothing, on the same images."""
+    parts = []
+    for score, title in (("f1", "F1"), ("lift", "lift")):
+        counts = []
+        for method in panel_methods(means.methods):
+            pairs = _with_floors(means, method, score)
+            rows = results.rows[results.rows["method"] == method]
+            changes = list(paired_differences(rows, [score], pairs).values())
+            if changes:
+                above = significantly_above(estimates(changes), changes)
+                counts.append(f"{sum(above)} of {len(above)} for {method}")
+        if counts:
+            parts.append(f"by {title} {listed(counts)}")
+    if not parts:
         return []
-    return [f"Standard models with F1 above that of random weights (95 % intervals do not overlap): {listed(counts)}."]
+    return [f"Standard models above random weights on the same images ({CORRECTED}): {'; '.join(parts)}."]
+
+
+def _with_floors(means: Aggregates, method: str, score: str) -> list[Pair]:
+    """Each standard model after the model with random weights that scores highest on the same data."""
+    scored = [
+        model
+        for model in means.models
+        if (model.name, method, score) in means.scores and means.scores[model.name, method, score].used
+    ]
+    pairs = []
+    for model in scored:
+        floors = [floor for floor in scored if floor.kind == "random" and floor.data == model.data]
+        if model.kind == "standard" and floors:
+            pairs.append((max(floors, key=lambda floor: means.scores[floor.name, method, score].mean), model))
+    return pairs
 
 
 def _with_accuracy(means: Aggregates, name: str) -> str:
