@@ -34,7 +34,7 @@ def model_and_images(
 ) -> tuple[nn.Module, Tensor]:
     """A model and images for it; a smaller data set is extended by mirrored and shifted copies."""
     model = load_model(name)
-    options = {} if boxes is None else {"boxes": boxes}
+    options: dict[str, Any] = {} if boxes is None else {"boxes": boxes}
     dataset = load_dataset(
         data or default_data(model.spec), limit=count, seed=seed, spec=model.spec, max_box_share=None, **options
     )
