@@ -49,6 +49,7 @@ from .scores.locality import lift as lift
 from .scores.locality import locality_curve as locality_curve
 from .scores.locality import locality_scores as locality_scores
 from .scores.similarity import similarity as similarity
+from .training.fine_tune import fine_tune as fine_tune
 from .types import Batch as Batch
 from .types import Boundary as Boundary
 from .types import Box as Box

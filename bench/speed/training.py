@@ -47,8 +47,10 @@ from locality.training.losses.trades import Trades
 from locality.training.monitor import Monitor
 from locality.training.monitor_settings import MonitorSettings
 from locality.training.network import FeatureModel, Network
+from locality.training.new_model import new_net
 from locality.training.optimizer import Optimizer
-from locality.training.recipe import Net, Recipe, TrainingData, new_net
+from locality.training.recipe import Recipe
+from locality.training.recipe_parts import Net, TrainingData
 from locality.training.regularisers.l2 import L2
 from locality.training.regularisers.s2o import S2o
 from locality.training.regularisers.trh import Trh

@@ -128,6 +128,10 @@ class ImageDataset(Dataset[Sample]):
             left_out["beyond the limit"] = len(order) - len(chosen)
         return ImageDataset(source, np.sort(chosen), spec, region, {k: n for k, n in left_out.items() if n}, faults)
 
+    def for_model(self, spec: ModelSpec) -> ImageDataset:
+        """The same images, fitted to the model of `spec`; labels index its classes, or the data's own if it lists none."""
+        return ImageDataset(self.source, self.indices, spec, self.region, self.left_out, self.faults)
+
     @property
     def name(self) -> str:
         return self.source.name

@@ -166,7 +166,7 @@ def fitted(model: nn.Module, data: ImageDataset) -> ImageDataset:
     spec = getattr(model, "spec", None)
     if not isinstance(spec, ModelSpec) or data.spec == spec:
         return data
-    return ImageDataset(data.source, data.indices, spec, data.region, data.left_out, data.faults)
+    return data.for_model(spec)
 
 
 def name_of(model: nn.Module) -> str:

@@ -18,35 +18,9 @@ from torch.utils.data import Dataset
 
 from locality.data.dataset import ImageDataset, load_dataset
 from locality.data.selection import even_order
-from locality.errors import ArgumentError
 from locality.progress import Progress
-from locality.training.recipe import Augmentation, Recipe, new_net
+from locality.training.recipe_parts import Augmentation
 from locality.types import ModelSpec
-from locality.zoo.nets import INPUT_SIZE
-
-
-def fitted_images(data: ImageDataset, recipe: Recipe) -> ImageDataset:
-    """The images, all of one size that the recipe's network takes.
-
-    The recipe's `data.size` is the size, if it has one. Else images of one size stay as they are if the network takes them,
-    and others are resized and cropped to the 64×64 pixels that the networks were made for.
-    """
-    side = recipe.data.size
-    if side is not None:
-        if not _takes(recipe, (side, side), len(data.source.classes)):
-            raise ArgumentError("data.size", f"a size of images that {recipe.net.name} takes", side, "most take 64")
-        return _resized(data, recipe, (side, side))
-    images = data.manifest.images
-    sizes = set(zip(images["height"].tolist(), images["width"].tolist(), strict=True))
-    if sizes == {INPUT_SIZE} or (len(sizes) == 1 and _takes(recipe, sizes.pop(), len(data.source.classes))):
-        return data
-    return _resized(data, recipe, INPUT_SIZE)
-
-
-def _resized(data: ImageDataset, recipe: Recipe, size: tuple[int, int]) -> ImageDataset:
-    """The images and their boxes, resized until the short side is that of `size`, then cropped around the centre."""
-    spec = ModelSpec(recipe.name, size, max(size))
-    return ImageDataset(data.source, data.indices, spec, data.region, data.left_out, data.faults)
 
 
 def eval_images(name: str, spec: ModelSpec | None, limit: int) -> ImageDataset:
@@ -57,17 +31,6 @@ def eval_images(name: str, spec: ModelSpec | None, limit: int) -> ImageDataset:
     if spec is None or sizes == {spec.input_size}:
         return data
     return ImageDataset(data.source, data.indices, replace(spec, classes=()), data.region, data.left_out, data.faults)
-
-
-def _takes(recipe: Recipe, size: tuple[int, int], classes: int) -> bool:
-    """Whether the recipe's network has logits for images of this size."""
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        net = new_net(recipe, classes).eval()
-        try:
-            net(torch.zeros(1, 3, *size))
-        except Exception:  # whatever its layers raise for a wrong size
-            return False
-    return True
 
 
 @dataclass(frozen=True, eq=False)

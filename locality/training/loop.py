@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +20,18 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 from torch.utils.data import DataLoader
 
-from locality.data.dataset import ImageDataset, load_dataset
-from locality.errors import ArgumentError, needing
+from locality.data.dataset import ImageDataset
+from locality.errors import ArgumentError
 from locality.files import locked
 from locality.progress import Progress, no_progress
 from locality.training.averaging import Average
-from locality.training.batches import BatchKeys, TrainingImages, collate, fitted_images
+from locality.training.batches import BatchKeys, TrainingImages, collate
 from locality.training.interrupts import ignore_interrupts, interrupts_noted
 from locality.training.monitor import Monitor, open_monitor
 from locality.training.network import FeatureModel, Network
-from locality.training.new_model import load_start, new_model
-from locality.training.recipe import Recipe, RecipeError, check_augmentation, check_recipe, recipe_from
+from locality.training.new_model import Beginning, beginning, check_augmentation
+from locality.training.processes import log_line, new_accelerator
+from locality.training.recipe import Recipe, RecipeError, check_recipe, recipe_from
 from locality.training.reports import Listener, Report
 from locality.training.run_state import Log, RunState, State, check_state, read_state, write_state
 from locality.training.schedules import Moment
@@ -58,23 +60,26 @@ def train(
     device: str | None = None,
     workers: int = 0,
     listeners: Sequence[Listener] = (),
+    begin: Callable[[], Beginning] | None = None,
 ) -> Trained:
     """Run `recipe`; the state and the log go to the folder `out`, and an interrupted run found there is resumed.
 
     `device` is "cpu", or None for the one that torch chooses. `listeners` are called with every line of the log, in the main
-    process. Ctrl-C raises KeyboardInterrupt after the step under way, and after the state was saved.
+    process. `begin` gives images and a model in memory, in place of those that the recipe names. Ctrl-C raises
+    KeyboardInterrupt after the step under way, and after the state was saved.
     """
-    check_recipe(recipe)
+    check_recipe(recipe, in_memory=begin is not None)
     if device not in (None, "cpu"):
         raise ArgumentError(
             "device", "cpu, or omitted for torch's choice", device, "choose among GPUs with CUDA_VISIBLE_DEVICES"
         )
     with torch.random.fork_rng(), contextlib.ExitStack() as locks:
-        return _trained(recipe, out, progress, device, workers, listeners, locks)
+        return _trained(recipe, begin or partial(beginning, recipe), out, progress, device, workers, listeners, locks)
 
 
 def _trained(
     recipe: Recipe,
+    begin: Callable[[], Beginning],
     out: Path,
     progress: Progress,
     device: str | None,
@@ -82,7 +87,7 @@ def _trained(
     listeners: Sequence[Listener],
     locks: contextlib.ExitStack,
 ) -> Trained:
-    accelerator = _accelerator(recipe, device)
+    accelerator = new_accelerator(recipe.precision, device)
     resumed = out.is_dir()  # a new folder is created, and locked, when nothing can be wrong with the recipe any more
     if resumed and accelerator.is_main_process:
         locks.enter_context(locked(out))
@@ -90,7 +95,8 @@ def _trained(
         raise ArgumentError(
             "batch_size", f"a multiple of the number of processes, {accelerator.num_processes}", recipe.batch_size
         )
-    data = fitted_images(load_dataset(recipe.data.name, split="train", limit=recipe.data.limit), recipe)
+    begun = begin()
+    data = begun.data
     images = TrainingImages(data, recipe.augmentation, recipe.seed)
     if len(images) < recipe.batch_size:
         raise ArgumentError("batch_size", f"at most the number of training images, {len(images)}", recipe.batch_size)
@@ -98,18 +104,20 @@ def _trained(
     fingerprint = data.fingerprint()
     state = _state_in(out / "state.pt", recipe, fingerprint)
     images.keep(no_progress)
-    model = new_model(recipe, data)
+    model = begun.model()
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if state is None:
-        load_start(model, recipe)
+        begun.start(model)
     else:
         model.net.load_state_dict(state.weights)
     monitor = open_monitor(recipe, model, images)
     out.mkdir(parents=True, exist_ok=True)
     if not resumed and accelerator.is_main_process:
         locks.enter_context(locked(out))
-    optimizer = recipe.optimizer(model.parameters())
-    wrapped, optimizer = accelerator.prepare(FeatureModel(model).train(), optimizer)
+    tuning = recipe.fine_tuning
+    parts = () if tuning is None else (model.head.parameters(), tuning.body_rate)
+    optimizer = recipe.optimizer(model.parameters(), *parts)
+    wrapped, optimizer = accelerator.prepare(FeatureModel(model, recipe.keeps_statistics).train(), optimizer)
     memory: dict[str, State] = {} if state is None else state.memory
     if state is not None:
         optimizer.load_state_dict(state.optimizer)
@@ -138,7 +146,7 @@ def _trained(
     )
     run.make_steps(loader, done, done + len(keys), progress, listeners if accelerator.is_main_process else ())
     accelerator.wait_for_everyone()
-    finished = _finished(recipe, step.average, images, accelerator.device)
+    finished = _finished(begun.model(), step.average, images, recipe, accelerator.device)
     return Trained(finished, data, run.seconds / 60, bool(accelerator.is_main_process), not len(keys))
 
 
@@ -198,7 +206,7 @@ class _Run:
             raise
 
     def _report(self, moment: Moment, terms: Terms, listeners: Sequence[Listener]) -> None:
-        line = _line(moment, terms, self.step.accelerator)
+        line = log_line(moment, terms, self.step.accelerator)
         began = time.monotonic()
         measured = None if self.monitor is None else self.monitor(moment, line, self.step)
         now = time.monotonic()
@@ -244,16 +252,6 @@ def _state_in(path: Path, recipe: Recipe, data: str) -> RunState | None:
     return state
 
 
-def _line(moment: Moment, terms: Terms, accelerator: Any) -> dict[str, float]:
-    """A line of the log: the terms of a step, averaged over the processes."""
-    measured = {name: value for name, value in terms.items() if isinstance(value, Tensor)}
-    stacked = torch.stack([value.float() for value in measured.values()])
-    means = dict(zip(measured, accelerator.reduce(stacked, reduction="mean").tolist(), strict=True))
-    others = {name: value for name, value in terms.items() if not isinstance(value, Tensor)}
-    values = others | means
-    return {"step": moment.step + 1, "epoch": moment.epoch + 1} | {name: values[name] for name in terms}
-
-
 def _buffers(net: nn.Module) -> State:
     """Buffers that checkpoints leave out, such as the directions of a power iteration."""
     stored = net.state_dict()
@@ -267,23 +265,12 @@ def _restore(net: nn.Module, buffers: Mapping[str, Tensor]) -> None:
         own[name].copy_(value)
 
 
-def _finished(recipe: Recipe, average: Average, images: TrainingImages, device: torch.device) -> PixelModel:
+def _finished(
+    model: PixelModel, average: Average, images: TrainingImages, recipe: Recipe, device: torch.device
+) -> PixelModel:
     """The model with the averaged weights and BatchNorm statistics that belong to them."""
-    model = new_model(recipe, images.data)
     model.net.load_state_dict(average.result())
-    if average.stale_statistics:
+    if average.stale_statistics and not recipe.keeps_statistics:
         torch.manual_seed(recipe.seed)  # networks with dropout draw from the global stream
         update_bn(images.unchanged(recipe.batch_size), model.to(device), device)
     return model.cpu().eval()
-
-
-def _accelerator(recipe: Recipe, device: str | None) -> Any:
-    with needing("training"):
-        from accelerate import Accelerator
-    from accelerate.state import AcceleratorState, is_initialized
-
-    # The first run of a process sets the precision of all later ones, unless its state is reset. The group of processes
-    # is not part of that state.
-    if is_initialized() and AcceleratorState().mixed_precision != recipe.precision:
-        AcceleratorState._reset_state()
-    return Accelerator(mixed_precision=recipe.precision, cpu=device == "cpu")

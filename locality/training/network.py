@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Self
 
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from locality.training.inner_attack import Mode
-from locality.zoo.nets.forward_pass import ForwardPass, head_of
+from locality.zoo.nets.forward_pass import ForwardPass
 from locality.zoo.nets.lipschitz import LipschitzNet
 from locality.zoo.pixel_model import PixelModel
 
@@ -19,11 +21,24 @@ Weights = Mapping[str, Tensor]  # by the names that checkpoints use
 
 
 class FeatureModel(nn.Module):
-    """A model whose forward pass gives features, too. It is what gets wrapped, since wrappers pass on `forward` alone."""
+    """A model whose forward pass gives features, too. It is what gets wrapped, since wrappers pass on `forward` alone.
 
-    def __init__(self, model: PixelModel) -> None:
+    With `frozen_statistics`, BatchNorm stays in eval mode: it uses the statistics that the model came with.
+    """
+
+    def __init__(self, model: PixelModel, frozen_statistics: bool = False) -> None:
         super().__init__()
         self.model = model
+        self.frozen_statistics = frozen_statistics
+
+    def train(self, mode: bool = True) -> Self:
+        """Training mode, or eval mode."""
+        super().train(mode)
+        if self.frozen_statistics:
+            for layer in self.modules():
+                if isinstance(layer, _BatchNorm):
+                    layer.eval()
+        return self
 
     def forward(self, images: Tensor) -> ForwardPass:
         return self.model.forward_pass(images)
@@ -69,8 +84,15 @@ class Network:
     @cached_property
     def head_weight(self) -> str:
         """The name of the weight of the head, which must be a linear layer."""
-        head = head_of(self.model.net)
+        head = self.model.head
         return next(name for name, weight in self.weights.items() if weight is head.weight)
+
+    def forget_body_gradients(self) -> None:
+        """Drop the gradients of all layers before the head, so that the optimizer leaves these layers as they are."""
+        head = {id(weight) for weight in self.model.head.parameters()}
+        for weight in self.weights.values():
+            if id(weight) not in head:
+                weight.grad = None
 
     def forward(self, images: Tensor, weights: Weights) -> ForwardPass:
         """The pass to train on: it updates BatchNorm's statistics, and its gradients are averaged over the processes."""

@@ -24,11 +24,20 @@ class Optimizer:
     clip_norm: float | None = None  # largest norm of the gradient, all weights together
     lookahead: int = 0  # steps after which the weights go halfway back to slow ones (Zhang et al. 2019); 0: never
 
-    def __call__(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        every = list(parameters)
+    def __call__(
+        self, parameters: Iterable[nn.Parameter], head: Iterable[nn.Parameter] = (), body_rate: float = 1.0
+    ) -> torch.optim.Optimizer:
+        """The optimizer; parameters that are not of the `head` learn at `body_rate` times the learning rate."""
+        every, of_head = list(parameters), {id(value) for value in head}
+        body = [value for value in every if id(value) not in of_head]
+        parts = [(every, 1.0)] if body_rate == 1 else [(body, body_rate), ([v for v in every if id(v) in of_head], 1.0)]
         groups = [
-            {"params": [value for value in every if value.dim() > 1], "weight_decay": self.weight_decay},
-            {"params": [value for value in every if value.dim() <= 1], "weight_decay": 0.0},
+            {"params": chosen, "weight_decay": decay, "rate": rate}
+            for part, rate in parts
+            for decay, chosen in (
+                (self.weight_decay, [value for value in part if value.dim() > 1]),
+                (0.0, [value for value in part if value.dim() <= 1]),
+            )
         ]
         fast: torch.optim.Optimizer
         if self.name == "sgd":

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, make_dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal
 
-from torch import nn
-
-from locality.data.kinds import check_name
 from locality.errors import ArgumentError, Problem, unknown_choice
-from locality.toml_settings import read_toml, settings_from
+from locality.toml_settings import read_toml
 from locality.training.averaging import AVERAGES, AverageSettings, NoAverage
 from locality.training.losses import LOSSES
 from locality.training.losses.standard import Standard
 from locality.training.monitor_settings import MonitorSettings
 from locality.training.optimizer import Optimizer
+from locality.training.recipe_parts import Augmentation, FineTuning, Net, TrainingData, net_table
 from locality.training.regularisers import REGULARISERS
 from locality.training.settings import (
     at_least_0,
@@ -36,9 +33,7 @@ from locality.training.weight_shifts import WEIGHT_SHIFTS
 from locality.training.weight_shifts.no_shift import NoShift
 from locality.types import Threat
 from locality.zoo.architectures import is_function
-from locality.zoo.nets import NETS
 
-MAX_SIZE = 1_024  # of training images: larger ones are a typing error
 RECIPES = Path(__file__).parent / "recipes"
 
 
@@ -52,53 +47,6 @@ class RecipeError(ValueError):
 
     def __reduce__(self) -> tuple[type[RecipeError], tuple[str, tuple[Problem, ...]]]:
         return type(self), (self.name, self.problems)
-
-
-@dataclass(frozen=True)
-class Net:
-    """A network of `NETS` and its options; `net = { name = "tiny_vit", depth = 6 }` in TOML."""
-
-    name: str
-    options: dict[str, Any] = field(default_factory=dict)
-
-    def problems(self) -> list[Problem]:
-        problems: list[Problem] = []
-        if self.name not in NETS:
-            return [problem_of(unknown_choice("name", self.name, NETS))]
-        _typed_options(self.name, self.options, "", problems)
-        return problems
-
-
-@dataclass(frozen=True)
-class TrainingData:
-    """The images to train on: the `train` split of a data set."""
-
-    name: str
-    limit: int | None = None  # maximum number of images, balanced over the classes
-    size: int | None = None  # side that images are resized to, the model's input size; None: as the network takes them
-
-    def problems(self) -> list[Problem]:
-        problems = [] if self.limit is None else positive("limit", self.limit)
-        if self.size is not None and not 1 <= self.size <= MAX_SIZE:
-            problems.append(Problem("size", f"must be a number of pixels from 1 to {MAX_SIZE:,}, got {self.size}"))
-        try:
-            check_name(self.name)
-        except ArgumentError as error:
-            problems.append(problem_of(error, "name"))
-        return problems
-
-
-@dataclass(frozen=True)
-class Augmentation:
-    """Random changes of each image."""
-
-    flip: bool = False  # mirror half of the images
-    shift: int = 0  # by up to this many pixels in each direction
-    colour: float = 0.0  # strength of the changes of brightness and contrast
-    cutout: int = 0  # side of a square, at a random place, that gets the image's mean colour
-
-    def problems(self) -> list[Problem]:
-        return [problem for name, value in vars(self).items() for problem in at_least_0(name, value)]
 
 
 @dataclass(frozen=True)
@@ -124,6 +72,7 @@ class Recipe:
     average: AverageSettings = field(default=NoAverage(), metadata=chosen_from(AVERAGES))
     evaluate_epsilon: float = 4 / 255  # of the ℓ∞ attack whose accuracy every card reports
     monitor: MonitorSettings | None = None  # what is measured at the ends of epochs, besides the log
+    fine_tuning: FineTuning | None = None  # how the weights of `start` are trained on; None: as random ones are
 
     @property
     def loss_name(self) -> str:
@@ -135,6 +84,11 @@ class Recipe:
         """What the model is trained against; None where the loss names nothing."""
         threat: Threat | None = getattr(self.loss, "threat", None)
         return threat
+
+    @property
+    def keeps_statistics(self) -> bool:
+        """Whether BatchNorm keeps the statistics of the start."""
+        return self.fine_tuning is not None and self.fine_tuning.batch_norm == "frozen"
 
     def as_table(self) -> dict[str, Any]:
         """The recipe as plain values, all of them stated; `recipe_from` reads it back."""
@@ -169,6 +123,7 @@ class Recipe:
             "weight_shift": self.weight_shift,
             "step_size": self.step_size,
             "average": self.average,
+            "fine_tuning": self.fine_tuning,
             **{path("regularisers", name): part for name, part in self.regularisers.items()},
         }
         return [
@@ -199,7 +154,7 @@ def recipe_from(table: Mapping[str, Any], source: str) -> Recipe:
     problems: list[Problem] = []
     plain = {key: value for key, value in table.items() if key != "regularisers"}
     if isinstance(table.get("net"), Mapping):
-        plain["net"] = _with_options_apart(table["net"], problems)
+        plain["net"] = net_table(table["net"], problems)
     fallback = {"name": "recipe", "net": Net("shapes_cnn"), "data": TrainingData("shapes"), "epochs": 0}
     settings = read_settings(Recipe, plain, "", problems, **fallback)
     regularisers = _regularisers(table.get("regularisers", {}), problems)
@@ -211,57 +166,13 @@ def recipe_from(table: Mapping[str, Any], source: str) -> Recipe:
     return recipe
 
 
-def check_recipe(recipe: Recipe) -> None:
-    """Raise a RecipeError if the recipe cannot run."""
-    problems = problems_in(recipe)
+def check_recipe(recipe: Recipe, in_memory: bool = False) -> None:
+    """Raise a RecipeError if the recipe cannot run. Network and data that are given `in_memory` are not named by it."""
+    problems = [problem for problem in problems_in(recipe) if not (in_memory and problem.where.startswith(("net", "data")))]
     unknown = sorted(set(recipe.regularisers) - set(REGULARISERS))
     problems += [problem_of(unknown_choice("regularisers", name, REGULARISERS)) for name in unknown]
     if problems:
         raise RecipeError(recipe.name, problems)
-
-
-def new_net(recipe: Recipe, classes: int) -> nn.Module:
-    """The recipe's network, initialised from torch's random numbers."""
-    try:
-        return NETS[recipe.net.name](classes, **recipe.net.options)
-    except ArgumentError as error:
-        raise error.renamed(f"net.{error.argument}") from None
-
-
-def check_augmentation(recipe: Recipe, height: int, width: int) -> None:
-    """Raise if images of this size cannot be shifted as far as the recipe says, or have no room for its cutout.
-
-    What a shift moves in is a mirrored edge, so it must be less than the side.
-    """
-    pixels = {
-        "shift": (recipe.augmentation.shift, "a few pixels"),
-        "cutout": (recipe.augmentation.cutout, "a quarter of it"),
-    }
-    for name, (value, usual) in pixels.items():
-        if value >= min(height, width):
-            expected = f"less than the side of an image, which is {height}×{width}"
-            raise ArgumentError(f"augmentation.{name}", expected, value, f"{usual} is usual")
-
-
-def _with_options_apart(table: Mapping[str, Any], problems: list[Problem]) -> dict[str, Any]:
-    """The table of a net with its options, which TOML has beside the name, in a table of their own."""
-    options = {key: value for key, value in table.items() if key != "name"}
-    if table.get("name") in list(NETS):  # a list, since what TOML has there may not be hashable
-        options = _typed_options(table["name"], options, "net", problems)
-    return {key: table[key] for key in table if key == "name"} | {"options": options}
-
-
-def _typed_options(name: str, options: Mapping[str, Any], where: str, problems: list[Problem]) -> dict[str, Any]:
-    """The options of a net, checked against the keyword arguments of its function."""
-    function = NETS[name]
-    hints = get_type_hints(function)
-    keywords = [
-        (parameter.name, hints[parameter.name], field(default=parameter.default))
-        for parameter in inspect.signature(function).parameters.values()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-    ]
-    settings = settings_from(make_dataclass("Options", keywords), options, where, problems)
-    return {key: getattr(settings, key) for key in options if hasattr(settings, key)}
 
 
 def _regularisers(table: Any, problems: list[Problem]) -> dict[str, Any]:

@@ -203,10 +203,12 @@ class TrainingStep:
         self.accelerator.backward(total)
         # The scaler of fp16 skips steps whose gradients are not finite.
         check_finite(moment, terms, self.network.weights if self.accelerator.scaler is None else {})
+        if recipe.fine_tuning is not None and not recipe.fine_tuning.trains_body(moment):
+            self.network.forget_body_gradients()
         if recipe.optimizer.clip_norm is not None:
             self.accelerator.clip_grad_norm_(self.network.model.parameters(), recipe.optimizer.clip_norm)
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate
+            group["lr"] = learning_rate * group.get("rate", 1.0)  # older states have no rate
         self.optimizer.step()
         self.average.update(moment, self.network.model.net.state_dict())
         return terms

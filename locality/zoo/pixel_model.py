@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from locality.model_calls.outputs import logits_of
 from locality.types import ModelSpec
-from locality.zoo.nets.forward_pass import ForwardPass, forward_pass
+from locality.zoo.nets.forward_pass import ForwardPass, forward_pass, head_of, pass_through
 from locality.zoo.preprocessing import Origin, model_preprocessing
 
 
@@ -27,6 +27,7 @@ class PixelModel(nn.Module):
         self.net = net
         self.spec = spec
         self.origin: Origin = origin or {}  # where each part of the preprocessing comes from
+        self.head_name: str | None = None  # of the layer that makes the logits, if `zoo.heads` looked for it
         # Not in the state dict: mean and standard deviation belong to the spec, and a checkpoint holds the network alone.
         self.register_buffer("mean", torch.tensor(spec.mean).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(spec.std).view(1, 3, 1, 1), persistent=False)
@@ -50,8 +51,17 @@ class PixelModel(nn.Module):
         return logits
 
     def forward_pass(self, images: Tensor) -> ForwardPass:
-        """Logits and penultimate features; a TypeError says so where `net` does not expose them."""
-        return forward_pass(self.net, self.normalised(images))
+        """Logits and penultimate features; a TypeError says so where `net` does not expose them and no head was found."""
+        if self.head_name is None:
+            return forward_pass(self.net, self.normalised(images))
+        return pass_through(self, self.head, images)
+
+    @property
+    def head(self) -> nn.Module:
+        """The layer that makes the logits; a TypeError says so where it is not known."""
+        if self.head_name is None:
+            return head_of(self.net)
+        return self.get_submodule(self.head_name)
 
     def normalised(self, images: Tensor) -> Tensor:
         """What `net` is given."""

@@ -7,8 +7,10 @@ import torch
 from locality.data.dataset import load_dataset
 from locality.errors import ArgumentError
 from locality.progress import no_progress
-from locality.training.batches import BatchKeys, TrainingImages, augmented, collate, fitted_images, image_seed
-from locality.training.recipe import Augmentation, Net, TrainingData, read_recipe
+from locality.training.batches import BatchKeys, TrainingImages, augmented, collate, image_seed
+from locality.training.new_model import fitted_images
+from locality.training.recipe import read_recipe
+from locality.training.recipe_parts import Augmentation, Net, TrainingData
 from locality.types import Box
 
 

@@ -20,7 +20,8 @@ from locality.training.export import write_model
 from locality.training.loop import train
 from locality.training.losses.emma import GloroEmma
 from locality.training.optimizer import Optimizer
-from locality.training.recipe import Net, Recipe, TrainingData, read_recipe, recipe_from
+from locality.training.recipe import Recipe, read_recipe, recipe_from
+from locality.training.recipe_parts import Net, TrainingData
 from locality.training.weight_shifts.awp import Awp
 from locality.types import Threat
 from locality.zoo.load import load_model

@@ -23,7 +23,8 @@ from locality.training.losses.alp import Alp
 from locality.training.losses.mart import Mart
 from locality.training.losses.trades import Trades
 from locality.training.optimizer import Optimizer
-from locality.training.recipe import Net, Recipe, RecipeError, TrainingData, check_recipe, read_recipe, recipe_from
+from locality.training.recipe import Recipe, RecipeError, check_recipe, read_recipe, recipe_from
+from locality.training.recipe_parts import Net, TrainingData
 from locality.training.regularisers.l2 import L2
 from locality.training.regularisers.s2o import S2o
 from locality.training.regularisers.trh import Trh

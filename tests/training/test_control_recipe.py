@@ -14,7 +14,8 @@ from locality.training.export import write_model
 from locality.training.loop import train
 from locality.training.monitor_settings import MonitorSettings
 from locality.training.optimizer import Optimizer
-from locality.training.recipe import Net, Recipe, TrainingData, read_recipe, recipe_from
+from locality.training.recipe import Recipe, read_recipe, recipe_from
+from locality.training.recipe_parts import Net, TrainingData
 from locality.training.schedules import Moment
 from locality.training.step_size import Cosine, CurvatureControl, EqualMean, Piecewise
 

@@ -13,7 +13,8 @@ from locality.training.loop import Trained
 from locality.training.losses.adversarial import Adversarial
 from locality.training.losses.alp import Alp
 from locality.training.new_model import new_model
-from locality.training.recipe import Net, Recipe, TrainingData, recipe_from
+from locality.training.recipe import Recipe, recipe_from
+from locality.training.recipe_parts import Net, TrainingData
 from locality.types import Threat
 from locality.zoo.load import load_model
 from locality.zoo.model_card import read_card

@@ -29,7 +29,8 @@ from locality.training.losses.adversarial import Adversarial
 from locality.training.losses.standard import Standard
 from locality.training.new_model import new_model
 from locality.training.optimizer import Optimizer
-from locality.training.recipe import Augmentation, Net, Recipe, TrainingData, read_recipe
+from locality.training.recipe import Recipe, read_recipe
+from locality.training.recipe_parts import Augmentation, Net, TrainingData
 from locality.training.reports import Report
 from locality.training.run_state import RunState
 from locality.training.step import LossValue, NotFiniteError, TrainingBatch

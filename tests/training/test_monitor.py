@@ -28,7 +28,8 @@ from locality.training.monitor import open_monitor
 from locality.training.monitor_settings import MonitorSettings
 from locality.training.new_model import new_model
 from locality.training.optimizer import Optimizer
-from locality.training.recipe import Augmentation, Net, Recipe, TrainingData, read_recipe, recipe_from
+from locality.training.recipe import Recipe, read_recipe, recipe_from
+from locality.training.recipe_parts import Augmentation, Net, TrainingData
 from locality.training.reports import Report
 from locality.training.step_size import CurvatureControl, Piecewise
 from locality.zoo.nets import NETS

@@ -14,18 +14,9 @@ from locality.training.inner_attack import InnerAttack
 from locality.training.losses import LOSSES
 from locality.training.losses.adversarial import Adversarial
 from locality.training.losses.trades import Trades
-from locality.training.recipe import (
-    RECIPES,
-    Augmentation,
-    Net,
-    Recipe,
-    RecipeError,
-    TrainingData,
-    check_augmentation,
-    check_recipe,
-    read_recipe,
-    recipe_from,
-)
+from locality.training.new_model import check_augmentation
+from locality.training.recipe import RECIPES, Recipe, RecipeError, check_recipe, read_recipe, recipe_from
+from locality.training.recipe_parts import Augmentation, Net, TrainingData
 from locality.training.regularisers import REGULARISERS
 from locality.training.regularisers.logit_squeezing import LogitSqueezing
 from locality.training.schedules import SCHEDULES, Constant, Linear

@@ -28,7 +28,8 @@ from locality.training.losses.trades import Trades
 from locality.training.network import Weights
 from locality.training.new_model import new_model
 from locality.training.optimizer import Optimizer
-from locality.training.recipe import Augmentation, Net, Recipe, TrainingData
+from locality.training.recipe import Recipe
+from locality.training.recipe_parts import Augmentation, Net, TrainingData
 from locality.training.regularisers import REGULARISERS
 from locality.training.regularisers.logit_squeezing import LogitSqueezing
 from locality.training.run_state import RunState

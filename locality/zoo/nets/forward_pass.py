@@ -68,6 +68,23 @@ def forward_pass(net: nn.Module, inputs: Tensor) -> ForwardPass:
     raise _without_features(net)
 
 
+def pass_through(model: nn.Module, head: nn.Module, inputs: Tensor) -> ForwardPass:
+    """Features and logits of a model by its head: the features are all inputs of that layer, in one row per image.
+
+    >>> import torch
+    >>> net = nn.Sequential(nn.Conv2d(3, 7, 1), nn.AdaptiveAvgPool2d(1), nn.Conv2d(7, 5, 1), nn.Flatten())
+    >>> [tuple(part.shape) for part in pass_through(net, net[2], torch.zeros(2, 3, 4, 4))]
+    [(2, 7), (2, 5)]
+    """
+    seen: list[Tensor] = []
+    hook = head.register_forward_pre_hook(lambda layer, given: seen.append(given[0]))
+    try:
+        logits = model(inputs)
+    finally:
+        hook.remove()
+    return ForwardPass(seen[-1].flatten(1), logits)
+
+
 def head_of(net: nn.Module) -> nn.Module:
     """The layer that makes logits of the penultimate features.
 

@@ -15,7 +15,8 @@ from locality.training.losses.certified_loss import CertifiedLoss, bottom_logit
 from locality.training.losses.emma import GloroEmma, GloroFixed, GloroLa, emma_logits
 from locality.training.losses.gloro import GloroCe, GloroTrades
 from locality.training.losses.standard import Standard
-from locality.training.recipe import Net, Recipe, RecipeError, TrainingData, check_recipe
+from locality.training.recipe import Recipe, RecipeError, check_recipe
+from locality.training.recipe_parts import Net, TrainingData
 from locality.training.schedules import Constant, Moment
 from locality.training.step import Loss, TrainingBatch
 from locality.types import Threat

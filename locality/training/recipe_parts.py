@@ -1,0 +1,107 @@
+"""What a recipe is made of besides its exchangeable parts: the network, the images, their augmentation, fine-tuning."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field, make_dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
+
+from locality.data.kinds import check_name
+from locality.errors import ArgumentError, Problem, unknown_choice
+from locality.toml_settings import settings_from
+from locality.training.schedules import Moment
+from locality.training.settings import at_least_0, from_0_to_1, positive, problem_of
+from locality.zoo.nets import NETS
+
+if TYPE_CHECKING:
+    from locality.training.recipe import Recipe
+
+MAX_SIZE = 1_024  # of training images: larger ones are a typing error
+
+
+@dataclass(frozen=True)
+class Net:
+    """A network of `NETS` and its options; `net = { name = "tiny_vit", depth = 6 }` in TOML."""
+
+    name: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def problems(self) -> list[Problem]:
+        problems: list[Problem] = []
+        if self.name not in NETS:
+            return [problem_of(unknown_choice("name", self.name, NETS))]
+        _typed_options(self.name, self.options, "", problems)
+        return problems
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """The images to train on: the `train` split of a data set."""
+
+    name: str
+    limit: int | None = None  # maximum number of images, balanced over the classes
+    size: int | None = None  # side that images are resized to, the model's input size; None: as the network takes them
+
+    def problems(self) -> list[Problem]:
+        problems = [] if self.limit is None else positive("limit", self.limit)
+        if self.size is not None and not 1 <= self.size <= MAX_SIZE:
+            problems.append(Problem("size", f"must be a number of pixels from 1 to {MAX_SIZE:,}, got {self.size}"))
+        try:
+            check_name(self.name)
+        except ArgumentError as error:
+            problems.append(problem_of(error, "name"))
+        return problems
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Random changes of each image."""
+
+    flip: bool = False  # mirror half of the images
+    shift: int = 0  # by up to this many pixels in each direction
+    colour: float = 0.0  # strength of the changes of brightness and contrast
+    cutout: int = 0  # side of a square, at a random place, that gets the image's mean colour
+
+    def problems(self) -> list[Problem]:
+        return [problem for name, value in vars(self).items() for problem in at_least_0(name, value)]
+
+
+@dataclass(frozen=True)
+class FineTuning:
+    """How the weights of a `start` are trained on: carefully in all layers before the head."""
+
+    body_rate: float = 0.1  # learning rate of the layers before the head, as a share of `learning_rate`; 0: they stay
+    head_epochs: int = 0  # first epochs, in which the head alone is trained
+    batch_norm: Literal["frozen", "train"] = "frozen"  # frozen: BatchNorm keeps the start's statistics
+
+    def problems(self) -> list[Problem]:
+        return from_0_to_1("body_rate", self.body_rate) + at_least_0("head_epochs", self.head_epochs)
+
+    def problems_with(self, recipe: Recipe) -> list[Problem]:
+        return [] if recipe.start else [Problem("", "needs `start`, the model whose weights are trained on")]
+
+    def trains_body(self, moment: Moment) -> bool:
+        """Whether the layers before the head move in this step."""
+        return self.body_rate > 0 and moment.epoch >= self.head_epochs
+
+
+def net_table(table: Mapping[str, Any], problems: list[Problem]) -> dict[str, Any]:
+    """The table of a net with its options, which TOML has beside the name, in a table of their own."""
+    options = {key: value for key, value in table.items() if key != "name"}
+    if table.get("name") in list(NETS):  # a list, since what TOML has there may not be hashable
+        options = _typed_options(table["name"], options, "net", problems)
+    return {key: table[key] for key in table if key == "name"} | {"options": options}
+
+
+def _typed_options(name: str, options: Mapping[str, Any], where: str, problems: list[Problem]) -> dict[str, Any]:
+    """The options of a net, checked against the keyword arguments of its function."""
+    function = NETS[name]
+    hints = get_type_hints(function)
+    keywords = [
+        (parameter.name, hints[parameter.name], field(default=parameter.default))
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    ]
+    settings = settings_from(make_dataclass("Options", keywords), options, where, problems)
+    return {key: getattr(settings, key) for key in options if hasattr(settings, key)}
