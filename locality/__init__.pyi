@@ -2,10 +2,12 @@
 
 from .attribution import AGI as AGI
 from .attribution import BIG as BIG
+from .attribution import BSG as BSG
 from .attribution import BSM as BSM
 from .attribution import IG as IG
 from .attribution import METHODS as METHODS
 from .attribution import SM as SM
+from .attribution import BDeepLIFT as BDeepLIFT
 from .attribution import InputXGradient as InputXGradient
 from .attribution import SmoothGrad as SmoothGrad
 from .attribution import attribute_all as attribute_all

@@ -21,9 +21,10 @@ from locality.attribution.boundary_gradients import (
     spread,
 )
 from locality.attribution.class_gradient import class_gradient, warn_of_zero_maps
+from locality.attribution.deep_lift import multiplied_from
 from locality.attribution.integrated_gradients import Points as PathPoints
 from locality.attribution.integrated_gradients import integrate, quadrature, uses_end
-from locality.attribution.smoothgrad import smooth_gradient
+from locality.attribution.smoothgrad import smooth_around, smooth_gradient
 from locality.boundary import SEARCHES
 from locality.boundary.search import resolve_search, search_name, search_options
 from locality.errors import ArgumentError, did_you_mean
@@ -33,7 +34,8 @@ from locality.model_calls.targets import Target, class_indices
 from locality.types import PathMaps
 
 Maps = dict[str, PathMaps | Tensor]
-OWN = {"SM", "InputXGradient", "IG", "BSM", "BIG", "SmoothGrad", "AGI"}
+AT_BOUNDARY = frozenset({"BSM", "BIG", "BSG", "BDeepLIFT"})  # methods that need boundary points
+OWN = AT_BOUNDARY | {"SM", "InputXGradient", "IG", "SmoothGrad", "AGI"}
 FIND_BOUNDARY = ("norm", "labels", "progress", "to")  # arguments of find_boundary that are not ours
 
 
@@ -54,7 +56,7 @@ def attribute_all(
     chunk: int | None = None,
     **options: Any,
 ) -> Maps:
-    """Maps of several methods by name, equal to those of single calls: `PathMaps` for IG and BIG, a tensor for the others.
+    """Maps of several methods by name, equal to those of single calls: `PathMaps` for IG, BIG and BDeepLIFT, else a tensor.
 
     `boundary` is the result of `find_boundary` or a tensor of points; None searches. Maps have the dtype of the images.
     With n points, SM + IG + BSM + BIG take 2n − 1 gradients per image instead of 2n + 2, and the boundary is searched once.
@@ -68,7 +70,7 @@ def attribute_all(
     ([0.0, 2.0], [0.0, 1.0])
     """
     names = names_of(methods)
-    at_boundary = bool({"BSM", "BIG"} & set(names))
+    at_boundary = bool(AT_BOUNDARY & set(names))
     check_options(options, search, searches=boundary is None and at_boundary)
     others = other_methods(names, model, seed, bounds)
     path = quadrature(rule, points)
@@ -91,12 +93,17 @@ def attribute_all(
             maps["IG"] = integrate(calls, pixels, baselines, at_baseline, at_image, path)
         if edge is not None:
             rows, start_points = defined_rows(edge, pixels, on_missing)
-            with_gradient = "BSM" in names or uses_end(path, 0.0)
-            start = boundary_start(calls, start_points, at_image.target[rows], with_gradient)
-            if start.gradient is not None:
-                maps["BSM"] = spread(start.gradient, rows, len(pixels))
-            if "BIG" in names:
-                maps["BIG"] = boundary_path(calls, pixels, rows, start_points, start, at_image, path)
+            with_gradient = "BSM" in names or ("BIG" in names and uses_end(path, 0.0))
+            if with_gradient or "BIG" in names:
+                start = boundary_start(calls, start_points, at_image.target[rows], with_gradient)
+                if start.gradient is not None:
+                    maps["BSM"] = spread(start.gradient, rows, len(pixels))
+                if "BIG" in names:
+                    maps["BIG"] = boundary_path(calls, pixels, rows, start_points, start, at_image, path)
+            if "BSG" in names:
+                maps["BSG"] = smooth_around(calls, pixels, rows, start_points, at_image.target, seed=seed)
+            if "BDeepLIFT" in names:
+                maps["BDeepLIFT"] = multiplied_from(calls, pixels, rows, start_points, at_image.target)
         if "SmoothGrad" in names:
             maps["SmoothGrad"] = smooth_gradient(calls, pixels, at_image.target, seed=seed, bounds=bounds)
         if "AGI" in names:

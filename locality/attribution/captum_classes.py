@@ -1,8 +1,9 @@
-"""The methods in Captum's calling convention: `BIG(model).attribute(images, target=classes)`.
+"""The methods in Captum's calling convention: `SM(model).attribute(images, target=classes)`.
 
 Each class stores its settings; `attribute` unpacks Captum's arguments and calls the pure function. All are subclasses of
 `GradientAttribution`, so that Captum's NoiseTunnel and Quantus accept them; NoiseTunnel's noise needs `bounds=None`.
-Arguments have Captum's order: the second is `target`, for IG `baselines`. BIG, whose baseline is the boundary, wants names.
+Arguments have Captum's order: the second is `target`, for IG `baselines`. `captum_boundary_classes.py` has the methods that
+start at the decision boundary.
 """
 
 from __future__ import annotations
@@ -11,14 +12,6 @@ from typing import Any
 
 from locality.attribution.agi import adversarial_gradient_integration
 from locality.attribution.baselines import Baseline
-from locality.attribution.boundary_gradients import (
-    OnMissing,
-    Points,
-    SearchName,
-    boundary_for,
-    boundary_integrated_gradients,
-    boundary_saliency,
-)
 from locality.attribution.captum_convention import (
     Inputs,
     PathAttribution,
@@ -27,16 +20,13 @@ from locality.attribution.captum_convention import (
     as_given,
     captum_method,
     one_tensor,
-    refuse_positional,
 )
 from locality.attribution.integrated_gradients import Points as PathPoints
 from locality.attribution.integrated_gradients import integrated_gradients
 from locality.attribution.saliency import input_x_gradient, saliency_map
 from locality.attribution.smoothgrad import smooth_gradient
-from locality.boundary import SEARCHES
-from locality.boundary.search import resolve_search
-from locality.model_calls import Model, open_model
-from locality.model_calls.checks import UNIT, Bounds, working_copy
+from locality.model_calls import Model
+from locality.model_calls.checks import UNIT, Bounds
 from locality.model_calls.targets import Target
 
 
@@ -117,110 +107,6 @@ class IG(PathAttribution):
             bounds=self.bounds,
             chunk=internal_batch_size,
         )
-        return self._result(path, inputs, return_convergence_delta)
-
-
-class BSM(PixelAttribution):
-    """Boundary saliency map: the gradient at the nearest point across the decision boundary.
-
-    `boundary=` takes known points; otherwise `search` finds them with `options`. Maps are `nan` where none was found, unless
-    `on_missing="last"`.
-
-    >>> import torch
-    >>> BSM(lambda images: images.flatten(1) * 2).attribute(torch.tensor([[[[0.8, 0.4]]]])).tolist()
-    [[[[2.0, 0.0]]]]
-    """
-
-    def __init__(
-        self,
-        model: Model,
-        *,
-        search: SearchName = "fast",
-        on_missing: OnMissing = "nan",
-        seed: int = 0,
-        bounds: Bounds = UNIT,
-        **options: Any,
-    ) -> None:
-        super().__init__(model, bounds=bounds)
-        resolve_search(search, SEARCHES)  # raises for an unknown name
-        self.search, self.on_missing, self.seed, self.options = search, on_missing, seed, options
-
-    @captum_method
-    def attribute(
-        self,
-        inputs: Inputs,
-        target: Target = None,
-        *,
-        boundary: Points | None = None,
-        additional_forward_args: object = None,
-    ) -> Inputs:
-        """Maps of the inputs' shape and dtype; `target` is one class or one per image (None: the predicted one).
-
-        `boundary` is the result of `find_boundary` for these images, or a tensor of points; None searches for them.
-        """
-        images = one_tensor(inputs, additional_forward_args)
-        with open_model(self.forward_func, working_copy(images, self.bounds), bounds=self.bounds) as calls:
-            edge = boundary_for(
-                calls, images, boundary, self.search, self.seed, self.bounds, self.on_missing, **self.options
-            )
-            maps = boundary_saliency(calls, images, edge, target, on_missing=self.on_missing, bounds=self.bounds)
-        return as_given(maps, inputs)
-
-
-class BIG(PathAttribution):
-    """Boundary-based Integrated Gradients: IG from the nearest point across the decision boundary.
-
-    `boundary=` takes known points; otherwise `search` finds them with `options`. Maps are `nan` where none was found, unless
-    `on_missing="last"`.
-
-    >>> import torch
-    >>> BIG(lambda images: images.flatten(1)).attribute(torch.tensor([[[[0.8, 0.4]]]])).flatten()  # from (0.6, 0.6)
-    tensor([0.2000, -0.0000])
-    """
-
-    def __init__(
-        self,
-        model: Model,
-        *,
-        search: SearchName = "fast",
-        on_missing: OnMissing = "nan",
-        seed: int = 0,
-        multiply_by_inputs: bool = True,
-        bounds: Bounds = UNIT,
-        **options: Any,
-    ) -> None:
-        super().__init__(model, multiply_by_inputs=multiply_by_inputs, bounds=bounds)
-        resolve_search(search, SEARCHES)  # raises for an unknown name
-        self.search, self.on_missing, self.seed, self.options = search, on_missing, seed, options
-
-    @captum_method
-    def attribute(
-        self,
-        inputs: Inputs,
-        *unnamed: object,
-        target: Target = None,
-        boundary: Points | None = None,
-        n_steps: PathPoints = 20,
-        method: str = "trapezoid",
-        internal_batch_size: int | None = None,
-        return_convergence_delta: bool = False,
-        additional_forward_args: object = None,
-    ) -> WithDelta:
-        """Maps of the inputs' shape and dtype; `target` is one class or one per image (None: the predicted one).
-
-        `boundary` is the result of `find_boundary` for these images, or a tensor of points; None searches for them.
-        `n_steps`, `method`, `internal_batch_size` and `return_convergence_delta` are those of IG.
-        """
-        refuse_positional("BIG", unnamed)
-        images = one_tensor(inputs, additional_forward_args)
-        pixels = working_copy(images, self.bounds)
-        with open_model(self.forward_func, pixels, internal_batch_size, self.bounds) as calls:
-            edge = boundary_for(
-                calls, images, boundary, self.search, self.seed, self.bounds, self.on_missing, **self.options
-            )
-            path = boundary_integrated_gradients(
-                calls, images, edge, target, n_steps, method, on_missing=self.on_missing, bounds=self.bounds
-            )
         return self._result(path, inputs, return_convergence_delta)
 
 

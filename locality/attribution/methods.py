@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from locality.attribution.captum_classes import AGI, BIG, BSM, IG, SM, InputXGradient, SmoothGrad
+from locality.attribution.captum_boundary_classes import BIG, BSG, BSM, BDeepLIFT
+from locality.attribution.captum_classes import AGI, IG, SM, InputXGradient, SmoothGrad
 from locality.attribution.captum_methods import CaptumMethod, check_name
 from locality.errors import unknown_choice
 from locality.model_calls import Model
@@ -19,6 +20,8 @@ METHODS: dict[str, type] = {
     "IG": IG,
     "BSM": BSM,
     "BIG": BIG,
+    "BSG": BSG,
+    "BDeepLIFT": BDeepLIFT,
     "SmoothGrad": SmoothGrad,
     "AGI": AGI,
 }

@@ -63,10 +63,13 @@ class Calls:
 
         return self.in_chunks(chunk_logits, images)[0]
 
-    def gradient(self, images: Tensor, objective: Objective, *extra: Tensor) -> tuple[Tensor, Tensor]:
+    def gradient(
+        self, images: Tensor, objective: Objective, *extra: Tensor, run: Callable[..., Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Logits, and the gradient of `objective(logits, *extra)` of each image with respect to its pixels.
 
-        `extra` holds one entry per image (such as its class) and is split into the same chunks.
+        `extra` holds one entry per image (such as its class) and is split into the same chunks. `run(images, *extra)`
+        computes the logits of a chunk in its own way.
         """
         self.gradients += len(images)
 
@@ -74,7 +77,8 @@ class Calls:
             leaf = chunk.detach().clone().requires_grad_()
             with torch.enable_grad():
                 # A copy for the model, which may begin with an in-place operation.
-                logits = self._checked(self.run(leaf.clone()), len(chunk))
+                copied = leaf.clone()
+                logits = self._checked(self.run(copied) if run is None else run(copied, *rest), len(chunk))
                 # In eval mode images of a batch are independent: the gradient of the sum is that of each image.
                 total = objective(logits, *rest).sum()
                 if not total.requires_grad:

@@ -10,7 +10,9 @@ values are PyTorch's, up to rounding.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -24,6 +26,19 @@ def has_cheaper_layers(parts: list[nn.Module]) -> bool:
     return any(isinstance(part, nn.BatchNorm2d | nn.Hardtanh) for part in parts)
 
 
+_plain: ContextVar[bool] = ContextVar("_plain", default=False)
+
+
+@contextmanager
+def plain_layers() -> Iterator[None]:
+    """Switch `CheaperLayers` off inside the block, for other modes of PyTorch that must see the functions themselves."""
+    token = _plain.set(True)
+    try:
+        yield
+    finally:
+        _plain.reset(token)
+
+
 class CheaperLayers(TorchFunctionMode):
     """Inside this block the layers are cheaper; parameters get no gradient from batch normalisation."""
 
@@ -31,7 +46,7 @@ class CheaperLayers(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """PyTorch calls this instead of each of its functions."""
-        replaced = REPLACED.get(func)
+        replaced = None if _plain.get() else REPLACED.get(func)
         return (func if replaced is None else replaced)(*args, **(kwargs or {}))
 
 

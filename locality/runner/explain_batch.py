@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from locality.attribution.all_at_once import OWN, attribute_all, check_method, other_methods
+from locality.attribution.all_at_once import AT_BOUNDARY, OWN, attribute_all, check_method, other_methods
 from locality.attribution.integrated_gradients import Points, relative_gap
 from locality.boundary import SEARCHES, find_boundary
 from locality.boundary.search import resolve_search
@@ -28,7 +28,6 @@ from locality.scores.map_features import Score
 from locality.types import ABSTAINED, Batch, Boundary, Channels, PathMaps, TargetName
 
 METHODS = ("SM", "IG", "BIG")
-AT_BOUNDARY = frozenset(("BSM", "BIG"))  # methods that need boundary points
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,12 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from locality.attribution.all_at_once import check_method
+from locality.attribution.all_at_once import AT_BOUNDARY, check_method
 from locality.boundary import SEARCHES
 from locality.boundary.search import resolve_search
 from locality.data.kinds import check_name
 from locality.errors import MissingWeightsError, Problem, did_you_mean, unknown_choice
 from locality.files import PACKAGE, PACKAGED, packaged_file
-from locality.runner.explain_batch import AT_BOUNDARY
 from locality.runner.measurements import MEASUREMENTS
 from locality.runner.suite import DataChoice, ModelChoice, Suite, trained
 from locality.toml_settings import read_toml, settings_from

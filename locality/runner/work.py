@@ -44,6 +44,8 @@ METHOD_WORK = {
     "IG": Work(POINTS),
     "BSM": Work(1),
     "BIG": Work(POINTS),
+    "BSG": Work(50),
+    "BDeepLIFT": Work(1, 2),
     "SmoothGrad": Work(50),
     "AGI": Work(300),
 }

@@ -12,8 +12,10 @@ from locality.attribution import (
     BSM,
     adversarial_gradient_integration,
     attribute_all,
+    boundary_deep_lift,
     boundary_integrated_gradients,
     boundary_saliency,
+    boundary_smooth_gradient,
     input_x_gradient,
     integrated_gradients,
     saliency_map,
@@ -104,6 +106,23 @@ def test_together_gives_the_same_numbers_with_fewer_gradients(network: nn.Module
         assert torch.allclose(ours, single, atol=1e-6, equal_nan=True), name
     assert separate == 7 + 7 * 20 + 6 + 7 + 6 * 19
     assert (shared, forwards) == (7 + 7 * 19 + 6 * 19, 0)
+
+
+def test_boundary_smoothgrad_and_deep_lift_together_equal_single_calls(
+    network: nn.Module, images: Tensor, make_edge: Edge
+) -> None:
+    edge = make_edge(torch.rand(images.shape), torch.tensor([True, True, False, True, True, True, True]))
+    with open_model(network, images) as calls:
+        together = attribute_all(calls, images, ["BDeepLIFT", "BSG"], boundary=edge, seed=3)
+        assert (calls.gradients, calls.forwards) == (6 + 6 * 50, 7 + 2 * 6)
+    smooth, lifted = together["BSG"], together["BDeepLIFT"]
+    assert isinstance(smooth, Tensor)
+    assert isinstance(lifted, PathMaps)
+    assert smooth[2].isnan().all()
+    single = boundary_deep_lift(network, images, edge)
+    assert torch.allclose(smooth, boundary_smooth_gradient(network, images, edge, seed=3), atol=1e-6, equal_nan=True)
+    assert torch.allclose(lifted.maps, single.maps, atol=1e-6, equal_nan=True)
+    assert torch.allclose(lifted.delta, single.delta, atol=1e-5, equal_nan=True)
 
 
 def test_together_searches_with_an_open_model(network: nn.Module, images: Tensor) -> None:

@@ -23,10 +23,12 @@ from torch import Tensor, nn
 from locality.attribution import (
     AGI,
     BIG,
+    BSG,
     BSM,
     IG,
     METHODS,
     SM,
+    BDeepLIFT,
     InputXGradient,
     SmoothGrad,
     attribute_all,
@@ -56,13 +58,15 @@ def towards_white(context: SearchContext) -> Tensor:
 QUICK: dict[str, Callable[..., Any]] = METHODS | {
     "BSM": functools.partial(BSM, search=towards_white, on_missing="last"),
     "BIG": functools.partial(BIG, search=towards_white, on_missing="last"),
+    "BSG": functools.partial(BSG, samples=3, search=towards_white, on_missing="last"),
+    "BDeepLIFT": functools.partial(BDeepLIFT, search=towards_white, on_missing="last"),
     "SmoothGrad": functools.partial(SmoothGrad, samples=3),
     "AGI": functools.partial(AGI, classes=2, steps=2),
 }
 
 
 def test_the_table() -> None:
-    assert list(METHODS.values()) == [SM, InputXGradient, IG, BSM, BIG, SmoothGrad, AGI]
+    assert list(METHODS.values()) == [SM, InputXGradient, IG, BSM, BIG, BSG, BDeepLIFT, SmoothGrad, AGI]
     assert all(METHODS[name].__name__ == name for name in METHODS)
     assert all(issubclass(kind, GradientAttribution) for kind in METHODS.values())
 
@@ -91,6 +95,7 @@ CAPTUMS = {
     "InputXGradient": captum.attr.InputXGradient,
     "IG": IntegratedGradients,
     "BSM": GuidedBackprop,
+    "BSG": GuidedBackprop,
     "SmoothGrad": GuidedBackprop,
     "AGI": GuidedBackprop,
 }
@@ -116,7 +121,12 @@ def test_the_second_argument_of_ig_is_the_baseline_as_in_captum(network: nn.Modu
 
 
 def test_big_and_captums_own_refuse_unnamed_arguments(network: nn.Module, images: Tensor) -> None:
-    for explainer, name in ((BIG(network), "BIG"), (method("captum:DeepLift")(network), "captum:DeepLift")):
+    explainers = (
+        (BIG(network), "BIG"),
+        (BDeepLIFT(network), "BDeepLIFT"),
+        (method("captum:DeepLift")(network), "captum:DeepLift"),
+    )
+    for explainer, name in explainers:
         with pytest.raises(TypeError, match=rf"^{name}.attribute takes only `inputs` by position, got 2 .*target="):
             explainer.attribute(images, 0)
 
@@ -183,7 +193,7 @@ def test_big_passes_its_options_to_the_search(network: nn.Module, images: Tensor
         seen.update(options, seeds=context.seeds, norm=context.norm)
         return torch.ones_like(context.images)
 
-    for kind in (BIG, BSM):
+    for kind in (BIG, BSM, BSG, BDeepLIFT):
         seen.clear()
         kind(network, search=search, seed=3, norm="linf", patience=4, on_missing="last").attribute(images)
         assert seen["patience"] == 4
@@ -202,7 +212,7 @@ def test_big_passes_its_options_to_the_search(network: nn.Module, images: Tensor
         ("IG", {"baselines": torch.zeros(2, 5)}, "`baselines` must be of the images' shape"),
         *(
             (name, {"internal_batch_size": -1}, "`internal_batch_size` must be")
-            for name in ("IG", "BIG", "AGI", "SmoothGrad")
+            for name in ("IG", "BIG", "AGI", "SmoothGrad", "BSG", "BDeepLIFT")
         ),
     ],
 )
@@ -229,7 +239,7 @@ def test_errors_are_renamed_by_their_field_not_by_their_text(network: nn.Module,
         IG(failing).attribute(images)
 
 
-@pytest.mark.parametrize("kind", [BIG, BSM])
+@pytest.mark.parametrize("kind", [BIG, BSM, BSG, BDeepLIFT])
 def test_a_wrong_search_fails_before_any_image_is_seen(network: nn.Module, kind: type) -> None:
     with pytest.raises(ValueError, match=r"`search` must be one of fast, .*got 'quick'"):
         kind(network, search="quick")
@@ -262,7 +272,7 @@ def test_inside_captums_noise_tunnel(network: nn.Module, images: Tensor, name: s
         NoiseTunnel(QUICK[name](network)).attribute(images[:2], nt_samples=2, stdevs=0.5, target=1)
 
 
-@pytest.mark.parametrize("name", ["IG", "BIG"])
+@pytest.mark.parametrize("name", ["IG", "BIG", "BDeepLIFT"])
 def test_delta_inside_the_noise_tunnel(network: nn.Module, images: Tensor, name: str) -> None:
     tunnel = NoiseTunnel(QUICK[name](network, bounds=None))
     maps, delta = tunnel.attribute(images[:2], nt_samples=3, stdevs=0.1, target=1, return_convergence_delta=True)

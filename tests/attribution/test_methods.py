@@ -1,4 +1,4 @@
-"""SM, BSM, BIG, SmoothGrad and AGI: closed forms and undefined maps."""
+"""SM, BSM, BIG, BSG, SmoothGrad and AGI: closed forms and undefined maps."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,11 +11,13 @@ from torch.nn import functional
 
 from locality.attribution import (
     BIG,
+    BSG,
     BSM,
     adversarial_gradient_integration,
     attribute_all,
     boundary_integrated_gradients,
     boundary_saliency,
+    boundary_smooth_gradient,
     input_x_gradient,
     integrated_gradients,
     saliency_map,
@@ -150,6 +152,37 @@ def test_smooth_gradient_of_one_unit_is_known(make_edge: Edge) -> None:
     assert 0.05 < expected[0] < 0.95
     assert torch.allclose(found, expected, atol=0.06)
     assert torch.equal(smooth_gradient(unit, image, 0, samples=3, sigma=0.0), saliency_map(unit, image, 0))
+
+
+def test_boundary_smooth_gradient_is_smooth_gradient_at_the_point(
+    network: nn.Module, images: Tensor, make_edge: Edge
+) -> None:
+    weights = torch.tensor([1.0, -2.0, 0.5, 1.5])
+
+    def unit(pixels: Tensor) -> Tensor:
+        return torch.stack([(pixels.flatten(1) @ weights - 0.1).relu(), pixels.flatten(1)[:, 0] * 0], 1)
+
+    image, point = torch.tensor([0.9, 0.1, 0.8, 0.7]).view(1, 1, 2, 2), torch.tensor([0.5, 0.4, 0.3, 0.2]).view(1, 1, 2, 2)
+    margin = (point.flatten() @ weights - 0.1) / (0.15 * weights.norm())
+    expected = weights * torch.distributions.Normal(0, 1).cdf(margin)
+    found = boundary_smooth_gradient(unit, image, point, 0, samples=4000).flatten()
+    assert torch.allclose(found, expected, atol=0.06)
+    assert not torch.allclose(smooth_gradient(unit, image, 0, samples=4000).flatten(), expected, atol=0.06)
+    # The noise is that of the image, the class too; without noise it is BSM.
+    assert torch.equal(boundary_smooth_gradient(network, images, images, seed=2), smooth_gradient(network, images, seed=2))
+    edge = make_edge(torch.rand(images.shape), torch.tensor([True, False, True, True, False, True, True]))
+    still = boundary_smooth_gradient(network, images, edge, samples=2, sigma=0.0)
+    assert torch.allclose(still, boundary_saliency(network, images, edge), atol=1e-6, equal_nan=True)
+    assert still[1].isnan().all()
+    last = boundary_smooth_gradient(network, images, edge, samples=2, on_missing="last")
+    assert last.isfinite().all()
+    with open_model(network, images) as calls:
+        boundary_smooth_gradient(calls, images, edge, samples=4)
+        assert (calls.gradients, calls.forwards) == (4 * 5, 7), "nothing is spent on undefined maps"
+        nowhere = boundary_smooth_gradient(calls, images, make_edge(images, edge.found & False), samples=4)
+    assert nowhere.isnan().all()
+    with pytest.raises(ValueError, match="`samples`"):
+        BSG(network, samples=0)
 
 
 def test_smooth_gradient_has_the_published_defaults_and_leaves_the_unit_range() -> None:

@@ -11,8 +11,10 @@ from locality.attribution import (
     METHODS,
     adversarial_gradient_integration,
     attribute_all,
+    boundary_deep_lift,
     boundary_integrated_gradients,
     boundary_saliency,
+    boundary_smooth_gradient,
     input_x_gradient,
     integrated_gradients,
     saliency_map,
@@ -41,6 +43,12 @@ FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     ),
     "BIG": lambda model, images, target=None, **options: (
         boundary_integrated_gradients(model, images, edge_of(images), target, 6, **options).maps
+    ),
+    "BSG": lambda model, images, target=None, **options: boundary_smooth_gradient(
+        model, images, edge_of(images), target, 5, **options
+    ),
+    "BDeepLIFT": lambda model, images, target=None, **options: (
+        boundary_deep_lift(model, images, edge_of(images), target, **options).maps
     ),
     "SmoothGrad": lambda model, images, target=None, **options: smooth_gradient(model, images, target, 5, **options),
     "AGI": lambda model, images, target=None, **options: adversarial_gradient_integration(
@@ -163,7 +171,7 @@ def test_double_and_half_precision(network: nn.Module, images: Tensor, name: str
     expected = FUNCTIONS[name](network, images, 1)
     double = FUNCTIONS[name](network.double(), images.double(), 1)
     assert double.dtype == torch.float64
-    if name != "SmoothGrad":  # its noise is drawn by the pixels' bytes as float32: the same
+    if name not in ("SmoothGrad", "BSG"):  # their noise is drawn by the pixels' bytes as float32: the same
         assert torch.allclose(double.float(), expected, atol=1e-3)
     half = FUNCTIONS[name](network.float(), images.half(), 1)
     # What the classes and `attribute_all` hand out is for the caller's further work; the functions keep their digits.

@@ -23,7 +23,7 @@ from locality.runner.unit import block_tables
 from locality.runner.work import Work, method_work
 from locality.zoo.load import load_model
 
-OURS = ("SM", "InputXGradient", "IG", "BSM", "BIG", "SmoothGrad")
+OURS = ("SM", "InputXGradient", "IG", "BSM", "BIG", "BSG", "BDeepLIFT", "SmoothGrad")
 
 
 @pytest.fixture(scope="module")

@@ -30,6 +30,8 @@ METHOD_TITLES = {
     "IG": "Integrated Gradients",
     "BIG": "Boundary-based IG",
     "BSM": "Boundary-based SM",
+    "BSG": "Boundary-based SmoothGrad",
+    "BDeepLIFT": "Boundary-based DeepLIFT",
 }
 HEIGHT = 2.9  # inches
 DASHES = (0, (4, 2.5))

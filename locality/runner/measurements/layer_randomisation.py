@@ -9,9 +9,9 @@ from typing import Any
 
 import pandas as pd
 
+from locality.attribution.all_at_once import AT_BOUNDARY
 from locality.errors import Problem
 from locality.results.schema import Schema
-from locality.runner.explain_batch import AT_BOUNDARY
 from locality.runner.measurement import Block, Measurement, Part, Tables, given_once, map_numbers
 from locality.runner.suite import Suite
 from locality.runner.work import Work, method_work, search_work
