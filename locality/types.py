@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Interpolation = Literal["bilinear", "bicubic"]
-Region = Literal["box", "object"]
+Region = Literal["box", "object", "cue"]
 Channels = Literal["all", "sum"]  # every channel of a pixel is a feature, or the channels are added first
 TargetName = Literal["predicted", "label"]  # the class that is attributed
 Norm = Literal["l2", "linf"]
@@ -116,7 +116,8 @@ class Sample:
     """One image with its label and the region a person marked. A notebook displays the image with its boxes.
 
     `label` and `accepted` index the data set's `classes`; a label of −1 means that the model has no such class.
-    `mask` is what locality is scored against: the union of `boxes`, or `outline` where `region` is "object".
+    `mask` is what locality is scored against: the union of `boxes`; `outline` where `region` is "object"; `cue` where it is
+    "cue". A planted cue hides what is behind it, so the masks of the other two regions leave its pixels out.
     """
 
     id: str
@@ -127,6 +128,7 @@ class Sample:
     accepted: tuple[int, ...] = ()  # every label a person would accept, `label` first
     outline: Tensor | None = None  # 1×H×W bool, the object's own pixels where the source knows them
     region: Region = "box"
+    cue: Tensor | None = None  # 1×H×W bool, the pixels of a planted cue
     cropped: float = 0.0  # share of the boxes' area that resize and crop cut away
 
     def __repr__(self) -> str:

@@ -34,6 +34,8 @@ def compare(
     limit: options.Limit = None,
     boxes: options.Boxes = None,
     data_option: options.DataOption = None,
+    cue: options.Cue = None,
+    region: options.RegionName = "box",
     device: options.Device = None,
     batch_size: options.BatchSize = None,
     seed: options.Seed = 0,
@@ -66,7 +68,9 @@ def compare(
             for name, architecture in zip(names, _architectures(names, arch or [], num_classes), strict=True)
         ]
         data_name = data or common_data([model.spec for model in models])
-        images = [options.loaded_data(data_name, model.spec, limit, seed, boxes, data_option) for model in models]
+        images = [
+            options.loaded_data(data_name, model.spec, limit, seed, boxes, data_option, cue, region) for model in models
+        ]
         evaluations = [
             evaluate_with(settings, model, own_images, batch_size, name=name, points=path_points)
             for name, model, own_images in zip(names, models, images, strict=True)

@@ -42,6 +42,8 @@ def evaluate(
     limit: options.Limit = None,
     boxes: options.Boxes = None,
     data_option: options.DataOption = None,
+    cue: options.Cue = None,
+    region: options.RegionName = "box",
     device: options.Device = None,
     batch_size: options.BatchSize = None,
     seed: options.Seed = 0,
@@ -75,7 +77,7 @@ def evaluate(
         more_scores = options.method_names(scores)
         check_scores(more_scores)
         network = options.loaded_model(model, arch, num_classes, device, download, preprocessing)
-        images = options.loaded_data(data, network.spec, limit, seed, boxes, data_option)
+        images = options.loaded_data(data, network.spec, limit, seed, boxes, data_option, cue, region)
         extent: dict[str, Any] = {"points": path_points, "to": options.class_number(to, network.spec)}
         extent["gallery"] = GALLERY if figures else 0
         evaluation = evaluate_with(settings, network, images, batch_size, name=model, scores=more_scores, **extent)

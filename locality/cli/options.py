@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,13 +17,14 @@ from locality.data.kinds import sources_text
 from locality.errors import ArgumentError
 from locality.toml_settings import number_from
 from locality.types import Channels as ChannelsName
-from locality.types import Norm, TargetName
+from locality.types import Norm, Region, TargetName
 
 if TYPE_CHECKING:
     from locality.data.dataset import ImageDataset
     from locality.types import ModelSpec
     from locality.zoo.pixel_model import PixelModel
 
+CueName = Literal["none", "sticker", "swapped"]  # those of `data.cues`, which imports torch
 MODEL_HELP = (
     "A name listed by `locality models`, timm:NAME, hf:ORG/NAME, robustbench:NAME, the path of a checkpoint or of a folder "
     "of Hugging Face, or package.module:function."
@@ -48,6 +50,16 @@ DataOption = Annotated[
         metavar="NAME=VALUE",
         help="An option of the source, such as categories=cat,dog or columns=filename=picture; repeat for several.",
     ),
+]
+Cue = Annotated[
+    CueName | None,
+    typer.Option(
+        help="Plant a cue on the images: sticker, whose colours name the class; swapped, that of the next class; none. "
+        "Its size: --data-option cue_size=0.2."
+    ),
+]
+RegionName = Annotated[
+    Region, typer.Option("--region", help="What locality is measured against: box, object (its mask) or the planted cue.")
 ]
 Limit = Annotated[int | None, typer.Option(help="Maximum number of images, balanced over the classes.")]
 Methods = Annotated[
@@ -146,21 +158,30 @@ def class_number(name: str | None, spec: ModelSpec) -> int | None:
     return None if name is None else class_index(name, spec.classes, "--to")
 
 
-def source_options(boxes: Path | None = None, given: Sequence[str] | None = None) -> dict[str, Any]:
-    """The options of a source that `--boxes` and `--data-option` stand for.
+def source_options(
+    boxes: Path | None = None, given: Sequence[str] | None = None, cue: CueName | None = None
+) -> dict[str, Any]:
+    """The options of a source that `--boxes`, `--data-option` and `--cue` stand for.
 
-    >>> source_options(None, ["count=20", "columns=filename=picture"])
-    {'count': 20, 'columns': 'filename=picture'}
+    >>> source_options(None, ["count=20", "columns=filename=picture", "cue_size=0.3"])
+    {'count': 20, 'columns': 'filename=picture', 'cue_size': 0.3}
     """
-    options: dict[str, Any] = {} if boxes is None else {"boxes": boxes}
+    options: dict[str, Any] = {name: value for name, value in (("boxes", boxes), ("cue", cue)) if value is not None}
     for pair in given or ():
         name, equals, value = pair.partition("=")
         if not equals or not name.strip() or name.strip() in options:
             raise ArgumentError("--data-option", "NAME=VALUE, each name once", pair, "such as categories=cat,dog")
         if name.strip() in ("path", "split", "seed"):
             raise ArgumentError("--data-option", "an option of the source", pair, "that is part of the command itself")
-        options[name.strip()] = int(value) if value.strip().isdecimal() else value.strip()
+        options[name.strip()] = _plain(value.strip())
     return options
+
+
+def _plain(value: str) -> int | float | str:
+    """The number that a value is, or its text."""
+    if value.isdecimal():
+        return int(value)
+    return float(value) if re.fullmatch(r"-?\d*\.\d+", value) else value
 
 
 def loaded_data(
@@ -170,6 +191,8 @@ def loaded_data(
     seed: int = 0,
     boxes: Path | None = None,
     data_option: Sequence[str] | None = None,
+    cue: CueName | None = None,
+    region: Region = "box",
 ) -> ImageDataset:
     """The data behind the options, fitted to the model; without a name, the data set with the model's classes.
 
@@ -181,7 +204,8 @@ def loaded_data(
 
     data_name = name or default_data(spec)
     most = default_limit(data_name) if limit is None else limit
-    images = load_dataset(data_name, limit=most, seed=seed, spec=spec, **source_options(boxes, data_option))
+    given = source_options(boxes, data_option, cue)
+    images = load_dataset(data_name, limit=most, seed=seed, spec=spec, region=region, **given)
     if images.source.guess:
         say(images.source.guess, error=True)
     if images.matched:

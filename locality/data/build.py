@@ -46,6 +46,8 @@ def build_manifest(
         raise ArgumentError("out", "a file that ends in .csv, since a manifest is a CSV file", str(out))
     if not data.has_regions:
         raise DataError(f"`{data.name}` has no boxes, but a manifest has one row per box: load it by its name")
+    if data.source.cue is not None:
+        raise ArgumentError("cue", "none for a manifest, which lists files as they are", data.source.cue.cue)
     manifest = data.manifest
     reader = data.source.read
     faults = list(data.faults)

@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 from locality.data.boxes import boxes_of
 from locality.data.labels import accepted_labels
 from locality.data.manifest import Manifest
-from locality.data.preprocess import fit, region_mask
+from locality.data.preprocess import NO_CUE, fit, region_mask
 from locality.data.selection import MAX_BOX_SHARE, even_order, usable_images
 from locality.data.source import FileReader, Source, StoredReader
 from locality.data.sources import open_source
@@ -54,7 +54,11 @@ def load_dataset(
     - With a `spec`, images and boxes are resized and cropped as for that model, and labels index its classes.
     - `max_box_share` leaves out images whose boxes fill this share of the view or more, or are cropped away. It defaults to
       0.8 for `split="eval"` and to None, which keeps all images, for `split="train"`. Data without boxes are kept.
-    - `region="object"` scores against the object's own pixels, if the source has them.
+    - `region="object"` scores against the object's own pixels, if the source has them, and `region="cue"` against a planted
+      cue.
+    - `cue="sticker"` pastes a sticker on every image whose colours name its class, "swapped" that of the next class, and
+      "none" none (`data.cues`). `cue_size` is its side as a share of the image's short side (default 0.2), `cue_seed` the
+      seed of its place. For `shapes`, "background", "none" and "swapped" choose its own cue; `shapes:none` takes stickers.
     - `skip_bad` leaves out images that cannot be read instead of raising an error; `data.faults` lists them.
 
     >>> data = load_dataset("shapes", limit=20, count=100)
@@ -105,6 +109,8 @@ class ImageDataset(Dataset[Sample]):
             raise ArgumentError("limit", "at least 1", limit)
         if region not in get_args(Region):
             raise unknown_choice("region", region, get_args(Region))
+        if region == "cue" and not source.has_cue:
+            raise ArgumentError("region", f"box or object for {source.name}, which has no planted cue", region, NO_CUE)
         faults = [fault for fault in source.faults if fault.kind not in NOTES]
         if faults and not skip_bad:
             raise DataError.of(faults)
@@ -138,8 +144,8 @@ class ImageDataset(Dataset[Sample]):
 
     @property
     def has_regions(self) -> bool:
-        """Whether the images have boxes or outlines, which locality is measured against."""
-        return self.source.has_regions
+        """Whether the images have boxes, outlines or the planted cue, which locality is measured against."""
+        return self.source.has_regions or self.region == "cue"
 
     @property
     def manifest(self) -> Manifest:
@@ -156,7 +162,13 @@ class ImageDataset(Dataset[Sample]):
 
         A generated image is identified, with its id, by the settings of its generator.
         """
-        reader, indices = self.source.read, self.indices[first:last].tolist()
+        indices = self.indices[first:last].tolist()
+        contents = self._contents_read(indices)
+        return contents if self.source.cue is None else [f"{content} {self.source.cue}" for content in contents]
+
+    def _contents_read(self, indices: list[int]) -> list[str]:
+        """What identifies what the reader reads, without a sticker."""
+        reader = self.source.read
         if isinstance(reader, StoredReader):
             return reader.contents(indices)
         if type(reader).__module__.startswith("locality."):  # a record of settings; its code is part of every key
@@ -203,15 +215,19 @@ class ImageDataset(Dataset[Sample]):
         pixels = self.source.read(source_index, outline=self.region == "object")
         boxes = boxes_of(self.source.manifest.boxes(source_index))
         height, width = pixels.image.shape[-2:]
+        row = self.source.manifest.images.iloc[source_index]
+        if self.source.cue is not None:
+            pixels = self.source.cue.planted(pixels, str(row["id"]), int(row["label"]), len(self.source.classes))
         sample = Sample(
-            id=str(self.source.manifest.images["id"].iloc[source_index]),
+            id=str(row["id"]),
             image=pixels.image,
             label=self._accepted[index][0],
             boxes=boxes,
-            mask=region_mask(boxes, pixels.outline, self.region, height, width),
+            mask=region_mask(boxes, pixels.outline, self.region, height, width, pixels.cue),
             accepted=tuple(label for label in self._accepted[index] if label >= 0),
             outline=pixels.outline,
             region=self.region,
+            cue=pixels.cue,
         )
         if self.spec is not None:
             sample = fit(sample, self.spec)

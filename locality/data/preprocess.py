@@ -18,6 +18,8 @@ from locality.data.boxes import View, box_array, box_mask, boxes_of, nonempty, u
 from locality.errors import ArgumentError
 from locality.types import Box, Interpolation, ModelSpec, Region, Sample
 
+NO_CUE = 'plant one with cue="sticker"'
+
 
 def resize(sample: Sample, short_side: int, interpolation: Interpolation = "bilinear") -> Sample:
     """The sample with its short side scaled to `short_side` pixels; the long side is rounded down."""
@@ -50,8 +52,9 @@ def flip(sample: Sample) -> Sample:
     width = sample.image.shape[-1]
     corners = box_array(sample.boxes)
     mirrored = np.stack([width - corners[:, 2], corners[:, 1], width - corners[:, 0], corners[:, 3]], axis=1)
-    outline = None if sample.outline is None else sample.outline.flip(-1)
-    return replace(sample, image=sample.image.flip(-1), boxes=boxes_of(mirrored), outline=outline, mask=sample.mask.flip(-1))
+    outline, cue = (None if mask is None else mask.flip(-1) for mask in (sample.outline, sample.cue))
+    changed = replace(sample, image=sample.image.flip(-1), boxes=boxes_of(mirrored), outline=outline, cue=cue)
+    return replace(changed, mask=sample.mask.flip(-1))
 
 
 def fit(sample: Sample, spec: ModelSpec) -> Sample:
@@ -88,13 +91,18 @@ def crop_offset(
     return left.astype(np.int64), top.astype(np.int64)
 
 
-def region_mask(boxes: tuple[Box, ...], outline: Tensor | None, region: Region, height: int, width: int) -> Tensor:
-    """1×H×W: the pixels that locality is scored against."""
-    if region == "box":
-        return box_mask(boxes, height, width)
-    if outline is None:
+def region_mask(
+    boxes: tuple[Box, ...], outline: Tensor | None, region: Region, height: int, width: int, cue: Tensor | None = None
+) -> Tensor:
+    """1×H×W: the pixels that locality is scored against; boxes and outlines without the pixels that a cue hides."""
+    if region == "cue":
+        if cue is None:
+            raise ArgumentError("region", "box or object for data without a planted cue", region, NO_CUE)
+        return cue
+    if region == "object" and outline is None:
         raise ArgumentError("region", "box for this data set, which has no outlines of objects", region)
-    return outline
+    mask = box_mask(boxes, height, width) if region == "box" or outline is None else outline
+    return mask if cue is None else mask & ~cue
 
 
 def _seen(sample: Sample, image: Tensor, view: View) -> Sample:
@@ -106,13 +114,16 @@ def _seen(sample: Sample, image: Tensor, view: View) -> Sample:
     area = union_area(before) * float(view.scale_x) * float(view.scale_y)
     kept = union_area(after) / area if area > 0 else 1.0
     boxes = boxes_of(after)
-    outline = None if sample.outline is None else _seen_outline(sample.outline, view, height, width)
+    outline, cue = (
+        None if mask is None else _seen_outline(mask, view, height, width) for mask in (sample.outline, sample.cue)
+    )
     return replace(
         sample,
         image=image,
         boxes=boxes,
         outline=outline,
-        mask=region_mask(boxes, outline, sample.region, height, width),
+        cue=cue,
+        mask=region_mask(boxes, outline, sample.region, height, width, cue),
         cropped=1 - (1 - sample.cropped) * min(kept, 1.0),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -14,6 +14,9 @@ from locality.data.manifest import Manifest
 from locality.data.roots import Root
 from locality.errors import DataError, Fault
 
+if TYPE_CHECKING:
+    from locality.data.cues import Sticker
+
 
 @dataclass(frozen=True, eq=False)
 class Pixels:
@@ -21,6 +24,7 @@ class Pixels:
 
     image: Tensor  # 3×H×W uint8
     outline: Tensor | None = None  # 1×H×W bool
+    cue: Tensor | None = None  # 1×H×W bool, where a cue was planted
 
 
 class Reader(Protocol):
@@ -53,6 +57,8 @@ class Source:
     has_regions: bool = True
     assumed_order: bool = False  # labels are in an order that the data do not state, such as that of the alphabet
     guess: str = ""  # why the data were taken to be of this kind, if nobody said it
+    has_cue: bool = False  # a planted one, which has its own region
+    cue: Sticker | None = None  # planted on what the reader reads
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,7 @@ import pandas as pd
 from locality.errors import unknown_choice
 from locality.results.gallery import GalleryImage, gallery_images
 from locality.results.schema import CORE, Schema
+from locality.types import Region
 
 DTYPES: Mapping[Any, str] = {str: "str", int: "int64", float: "float64", bool: "bool", bool | None: "boolean"}
 
@@ -72,6 +73,14 @@ class Results(Mapping[str, pd.DataFrame]):
     def gallery(self) -> tuple[GalleryImage, ...]:
         """The images whose maps were kept."""
         return gallery_images(self.tables["gallery"]) if "gallery" in self.tables else ()
+
+    @property
+    def region(self) -> Region:
+        """What locality was measured against: in an evaluation, or in the suite of a benchmark."""
+        suite = self.provenance.get("suite")
+        of_suite = suite["data"].get("region") if isinstance(suite, dict) and "data" in suite else None
+        region: Region = self.provenance.get("region") or of_suite or "box"
+        return region
 
     def with_tables(self, **tables: pd.DataFrame) -> Results:
         """A copy with some tables replaced or added."""

@@ -23,6 +23,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from locality.statistics import SIGNIFICANT, holm, paired
+from locality.types import Region
 
 FEWEST_IMAGES = 10  # a verdict on fewer would be a guess
 # How a sentence names the model-free map; others are named by their own name.
@@ -39,6 +40,7 @@ class Verdict:
 
     looks: bool | None
     reason: str
+    region: Region = "box"
 
     def sentence(self, model: str) -> str:
         """The verdict in one sentence.
@@ -47,22 +49,38 @@ class Verdict:
         'It cannot be told whether net looks at the object: only 4 images.'
         """
         if self.looks is None:
-            return f"It cannot be told whether {model} looks at the object: {self.reason}."
-        return f"{model} {'looks' if self.looks else 'does not look'} at the object: {self.reason}."
+            return f"It cannot be told whether {model} looks at {seen(self.region)}: {self.reason}."
+        return f"{model} {'looks' if self.looks else 'does not look'} at {seen(self.region)}: {self.reason}."
 
     def to_json(self, model: str) -> dict[str, Any]:
         """The answer (None where it cannot be told) and the sentence."""
-        return {"looks_at_object": self.looks, "sentence": self.sentence(model)}
+        key = "looks_at_cue" if self.region == "cue" else "looks_at_object"
+        return {key: self.looks, "sentence": self.sentence(model)}
 
 
-def verdict(rows: pd.DataFrame, model_free: pd.DataFrame, seed: int = 0) -> Verdict:
-    """The verdict on one model, from its rows and those of the model-free maps on the same images.
+def seen(region: Region) -> str:
+    """What a model looks at, if its attributions are in the region.
+
+    >>> seen("box"), seen("cue")
+    ('the object', 'the planted cue')
+    """
+    return "the planted cue" if region == "cue" else "the object"
+
+
+def verdict(rows: pd.DataFrame, model_free: pd.DataFrame, seed: int = 0, region: Region = "box") -> Verdict:
+    """The verdict on one model, from its rows and those of the model-free maps on the same images, against the region.
 
     >>> table = {"image_id": range(12), "method": "BIG"}
     >>> free = pd.DataFrame({**table, "method": "uniform", "lift": 0.0})
     >>> print(verdict(pd.DataFrame({**table, "lift": [0.3 + 0.01 * i for i in range(12)]}), free).sentence("net"))
     net looks at the object: the lift of BIG (0.355) is significantly above that of a uniform map (0.000); 12 images.
     """
+    looks, reason = _judged(rows, model_free, seed)
+    return Verdict(looks, reason, region)
+
+
+def _judged(rows: pd.DataFrame, model_free: pd.DataFrame, seed: int) -> tuple[bool | None, str]:
+    """Whether the lift shows that the model looks at the region, and why."""
     lifts, free = (
         table.drop_duplicates(["image_id", "method"])
         .pivot(index="image_id", columns="method", values="lift")
@@ -72,7 +90,7 @@ def verdict(rows: pd.DataFrame, model_free: pd.DataFrame, seed: int = 0) -> Verd
     defined = lifts.dropna().index.intersection(free.dropna().index)
     if len(defined) < FEWEST_IMAGES:
         count = "1 image has" if len(defined) == 1 else f"{len(defined):,} images have"
-        return Verdict(None, f"{count} a lift by every method, {FEWEST_IMAGES} are needed")
+        return None, f"{count} a lift by every method, {FEWEST_IMAGES} are needed"
     methods = list(lifts.columns)
     measured = [lifts.loc[defined, name].to_numpy(dtype=np.float64) for name in methods]
     references = {str(name): free.loc[defined, name].to_numpy(dtype=np.float64) for name in free.columns}
@@ -89,17 +107,17 @@ def verdict(rows: pd.DataFrame, model_free: pd.DataFrame, seed: int = 0) -> Verd
         return " and ".join(f"{methods[index]} ({_text(measured[index])})" for index in indices)
 
     if above and not below_chance:
-        return Verdict(True, f"the lift of {those(above)} is significantly above that of {named}{images}")
+        return True, f"the lift of {those(above)} is significantly above that of {named}{images}"
     if above:
         low = f"that of {those(below_chance)} is below chance"
-        return Verdict(None, f"methods disagree: the lift of {those(above)} is above that of {named}, {low}{images}")
+        return None, f"methods disagree: the lift of {those(above)} is above that of {named}, {low}{images}"
     if any(side > 0 for side in chance):
         reason = f"the lift is above chance ({all_lifts}), but not significantly above that of {named}"
-        return Verdict(None, reason + images)
+        return None, reason + images
     if all(side < 0 for side in reference):
         reason = f"no method is significantly above chance (lift {all_lifts}), and all are significantly below {named}"
-        return Verdict(False, reason + images)
-    return Verdict(None, f"the lift is neither significantly above chance nor below {named}: {all_lifts}{images}")
+        return False, reason + images
+    return None, f"the lift is neither significantly above chance nor below {named}: {all_lifts}{images}"
 
 
 def _sides(measured: Sequence[NDArray[np.float64]], reference: NDArray[np.float64], seed: int) -> list[int]:

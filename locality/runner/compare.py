@@ -9,9 +9,10 @@ from typing import Any
 
 import pandas as pd
 
-from locality.results.verdict import FEWEST_IMAGES
+from locality.results.verdict import FEWEST_IMAGES, seen
 from locality.runner.evaluation import Evaluation
 from locality.statistics import SIGNIFICANT, Paired, paired
+from locality.types import Region
 
 Differences = dict[str, dict[str, Paired]]  # method ↦ score ↦ second minus first
 
@@ -28,7 +29,8 @@ class Comparison:
     def verdicts(self) -> list[str]:
         """One sentence per method."""
         names = self.first.model, self.second.model
-        return [verdict(*names, method, scores["f1"], scores["lift"]) for method, scores in self.differences.items()]
+        region = self.second.verdict.region
+        return [verdict(*names, method, scores["f1"], scores["lift"], region) for method, scores in self.differences.items()]
 
     def to_json(self) -> dict[str, Any]:
         """The differences as plain values; undefined is None."""
@@ -69,7 +71,7 @@ def paired_differences(
     return differences
 
 
-def verdict(first: str, second: str, method: str, f1: Paired, lift: Paired) -> str:
+def verdict(first: str, second: str, method: str, f1: Paired, lift: Paired, region: Region = "box") -> str:
     """One sentence on which of two models has the higher locality by one method.
 
     A difference counts if its 95 % interval excludes 0 and Wilcoxon's test agrees (p < 0.05); fewer than 10 images have no
@@ -88,9 +90,9 @@ def verdict(first: str, second: str, method: str, f1: Paired, lift: Paired) -> s
         return f"{method}: inconclusive, interval and test disagree on {first} and {second}: {numbers}"
     match _sign(f1), _sign(lift):
         case 1, 1:
-            return f"{method}: {second} looks at the object more than {first}: {numbers}"
+            return f"{method}: {second} looks at {seen(region)} more than {first}: {numbers}"
         case -1, -1:
-            return f"{method}: {first} looks at the object more than {second}: {numbers}"
+            return f"{method}: {first} looks at {seen(region)} more than {second}: {numbers}"
         case 0, 0:
             return f"{method}: no significant difference between {first} and {second}: {numbers}"
         case _:

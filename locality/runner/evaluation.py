@@ -61,7 +61,7 @@ class Evaluation:
     @functools.cached_property
     def verdict(self) -> Verdict:
         """Whether the model looks at the object: yes, no, or None where it cannot be told; with the reason."""
-        return verdict(self.rows, self.model_free)
+        return verdict(self.rows, self.model_free, region=self.provenance["region"])
 
     @property
     def results(self) -> Results:

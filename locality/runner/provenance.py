@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
+from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
@@ -26,6 +27,8 @@ def provenance(model: nn.Module, data: ImageDataset, settings: Mapping[str, Any]
         "preprocessing": model_preprocessing(model),
         "data": data.name,
         "data_sha256": data_sha256,
+        "region": data.region,
+        "cue": None if data.source.cue is None else asdict(data.source.cue),
         "settings": {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()},
         "versions": {"python": platform.python_version()}
         | {name: version(name) for name in PACKAGES}

@@ -139,6 +139,8 @@ def test_a_folder_that_is_not_there_yet_is_made(tmp_path: Path) -> None:
             "`--to` must be a class of the model or its number, got 'stra': did you",
         ),
         (["--model", "shapes_cnn", "--limit", "0"], "`limit` must be at least 1, got 0"),
+        (["--model", "shapes_cnn", "--cue", "none", "--region", "cue"], "for shapes, which has no planted cue"),
+        (["--model", "shapes_cnn", "--cue", "sticker", "--data-option", "cue_size=1.5"], "`cue_size` must be a share of"),
     ],
 )
 def test_bad_input_is_one_sentence(arguments: list[str], message: str) -> None:
@@ -156,3 +158,21 @@ def test_the_class_of_boundary_points_is_chosen_by_name_or_number(tmp_path: Path
     assert (rows["crossed_to"] == star).all()
     run(*few, str(star))
     assert pd.read_parquet(tmp_path / "tables/rows.parquet").equals(rows)
+
+
+def test_planted_cues_are_measured_against_their_own_region(tmp_path: Path) -> None:
+    """`shapes_cnn` looks at the pattern of the background, which is the region of the cue; stickers have another region."""
+    few = ("eval", "--model", "shapes_cnn", "--limit", "10", "--methods", "SM,BIG")
+    text = run(*few, "--region", "cue", "--out", str(tmp_path))
+    assert text.splitlines()[-1].startswith("shapes_cnn looks at the planted cue: the lift of BIG")
+    run("report", str(tmp_path), "--out", str(tmp_path / "report.html"))
+    assert "Does this model look at the planted cue?" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    planted = (*few, "--data", "shapes:background", "--cue", "sticker", "--data-option", "cue_size=0.25", "--json")
+    shares = {}
+    for region in ("cue", "box"):
+        found = json.loads(run(*planted, "--region", region, "--out", str(tmp_path / region)))
+        assert found["data"] == "shapes+sticker"
+        assert found["provenance"]["cue"] == {"cue": "sticker", "size": 0.25, "seed": 0}
+        shares[region] = pd.read_csv(tmp_path / region / "rows.csv")["box_share"]
+    assert (shares["cue"] == 256 / 4096).all()
+    assert (shares["box"] > 256 / 4096).all()

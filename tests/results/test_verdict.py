@@ -61,6 +61,8 @@ def test_sentences_and_json() -> None:
         "looks_at_object": None,
         "sentence": "It cannot be told whether a looks at the object: r.",
     }
+    planted = Verdict(True, "r", "cue").to_json("a")
+    assert planted == {"looks_at_cue": True, "sentence": "a looks at the planted cue: r."}
 
 
 def test_many_methods_are_corrected_for() -> None:

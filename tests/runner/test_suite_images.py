@@ -16,7 +16,8 @@ from locality.runner.measurements.gallery import GallerySettings
 from locality.runner.plan import make_plan
 from locality.runner.run import Machine, run_suite
 from locality.runner.suite import DataChoice, ModelChoice, Suite
-from locality.runner.suite_images import block_hash
+from locality.runner.suite_images import block_hash, chosen_images
+from locality.types import ModelSpec
 
 Csv = Callable[..., Path]
 Write = Callable[..., str]
@@ -107,3 +108,16 @@ def test_another_decoder_is_another_block(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(ShapeReader, "__call__", darker)
     assert block_hash(load_dataset("shapes", count=10), 4, 6) != before
+
+
+def test_a_suite_plants_cues_by_the_options_of_its_data() -> None:
+    options: dict[str, int | float | str] = {"count": 20, "cue": "sticker", "cue_size": 0.25}
+    spec = ModelSpec("small", (64, 64), 64)
+    hashes = set()
+    for region, changed in (("cue", {}), ("box", {}), ("cue", {"cue": "swapped"}), ("cue", {"cue_size": 0.2})):
+        choice = DataChoice("shapes:none", region=region, options=tuple((options | changed).items()))  # type: ignore[arg-type]
+        data = chosen_images(choice, choice.name, spec, 4)
+        if changed != {"cue_size": 0.2} and region == "cue":
+            assert [int(sample.mask.sum()) for sample in data] == [256] * 4
+        hashes.add(block_hash(data, 0, 4))
+    assert len(hashes) == 4

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from locality.data.cues import CUE_OPTIONS, CUES, with_cue
 from locality.data.fetch import FETCHABLE, cached_data
 from locality.data.kinds import LOCATIONS, check_name
 from locality.data.manifest_csv import read_manifest
@@ -51,7 +52,25 @@ SOURCES: dict[str, Callable[..., Source]] = {
 
 
 def open_source(name: str, split: str = "eval", seed: int = 0, **options: Any) -> Source:
-    """Open the data set with a name such as `shapes:none`, `voc:PATH` or `val.csv`; the kind of a path alone is guessed."""
+    """Open the data set with a name such as `shapes:none`, `voc:PATH` or `val.csv`; the kind of a path alone is guessed.
+
+    `cue`, `cue_size` and `cue_seed` plant a sticker on its images (`data.cues`). `shapes` has a cue of its own, which `cue`
+    chooses too: a sticker comes instead of it, unless `shapes:none` or its other variants are named.
+    """
+    planted = {key: options.pop(key) for key in CUE_OPTIONS if key in options}
+    if name == "shapes" and planted.get("cue") in shapes.CUES:
+        options["cue"] = planted.pop("cue")
+    elif name == "shapes" and "cue" in planted:
+        options["cue"] = "none"
+        if planted["cue"] not in CUES:
+            raise unknown_choice("cue", planted["cue"], dict.fromkeys([*shapes.CUES, *CUES]))
+    if planted and "cue" not in planted:
+        raise ArgumentError(next(iter(planted)), 'given with cue="sticker"', next(iter(planted.values())))
+    return with_cue(_opened(name, split, seed, options), **planted)
+
+
+def _opened(name: str, split: str, seed: int, options: dict[str, Any]) -> Source:
+    """The source without a sticker."""
     kind, _, rest = name.partition(":")
     if split not in SPLITS:
         raise unknown_choice("split", split, SPLITS)
@@ -82,7 +101,7 @@ def manifest_source(path: str | Path, root: str | Path | None = None) -> Source:
 
 
 def _check_options(name: str, source: Callable[..., Source], options: dict[str, Any]) -> None:
-    known = sorted(set(inspect.signature(source).parameters) - {"path", "split", "seed"})
+    known = sorted({*inspect.signature(source).parameters, *CUE_OPTIONS} - {"path", "split", "seed"})
     for option in sorted(set(options) - set(known)):
         hint = did_you_mean(option, known) or f"its options are {', '.join(known) or 'none'}"
         raise DataError(f"`{name}` has no option {option}: {hint}")

@@ -18,9 +18,11 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 from torch import Tensor
 
+from locality.data.boxes import box_mask
 from locality.data.manifest import Entry, Manifest
 from locality.data.source import Pixels, Source
 from locality.errors import ArgumentError, unknown_choice
+from locality.types import Box
 
 Cue = Literal["background", "none", "swapped"]
 CUES: tuple[Cue, ...] = ("background", "none", "swapped")
@@ -60,7 +62,7 @@ def shapes(
         label, corners = index % len(CLASSES), np.array([_object(seed, index)[2]], dtype=np.float64)
         entries.append(Entry(f"shapes-{seed}-{index}", "", label, CLASSES[label], SIZE, SIZE, corners, "shapes"))
     manifest = Manifest.of(entries, source="shapes", licence="CC0-1.0")
-    return Source("shapes", manifest, CLASSES, ShapeReader(seed, first, cue, cue_levels))
+    return Source("shapes", manifest, CLASSES, ShapeReader(seed, first, cue, cue_levels), has_cue=cue != "none")
 
 
 @dataclass(frozen=True)
@@ -73,8 +75,8 @@ class ShapeReader:
     cue_levels: int
 
     def __call__(self, index: int, outline: bool = True) -> Pixels:
-        image, drawn, _ = shape_image(self.seed, self.first + index, self.cue, self.cue_levels)
-        return Pixels(image, drawn)
+        image, drawn, box = shape_image(self.seed, self.first + index, self.cue, self.cue_levels)
+        return Pixels(image, drawn, None if self.cue == "none" else ~box_mask([Box(*box)], SIZE, SIZE))
 
 
 def shape_image(

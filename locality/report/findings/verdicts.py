@@ -9,7 +9,7 @@ from locality.report.aggregates import Aggregates
 from locality.report.findings.wording import counted, listed
 from locality.report.models import models_of
 from locality.results.results import Results
-from locality.results.verdict import Verdict, verdict
+from locality.results.verdict import Verdict, seen, verdict
 
 NAMED = 6  # models named per answer
 
@@ -24,7 +24,7 @@ def verdicts(results: Results) -> dict[str, Verdict]:
     for model in models_of(results):
         own, own_free = rows[rows["model"] == model.name], free[free["model"] == model.name]
         if len(own) and len(own_free):
-            found[model.name] = verdict(own, own_free)
+            found[model.name] = verdict(own, own_free, region=results.region)
     return found
 
 
@@ -43,7 +43,9 @@ def answer(results: Results) -> str:
         [(name, only)] = found.items()
         return only.sentence(name)
     looking, others, unknown = ([name for name, one in found.items() if one.looks is looks] for looks in (True, False, None))
-    parts = [f"{len(looking)} of {counted(len(found), 'model')} look{'s' if len(looking) == 1 else ''} at the object"]
+    parts = [
+        f"{len(looking)} of {counted(len(found), 'model')} look{'s' if len(looking) == 1 else ''} at {seen(results.region)}"
+    ]
     parts[0] += _names(looking)
     if others:
         parts.append(f"{len(others)} do{'es' if len(others) == 1 else ''} not{_names(others)}")

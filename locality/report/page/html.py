@@ -33,6 +33,7 @@ from locality.report.tables.build import tables
 from locality.report.tables.formats import csv_text
 from locality.report.tables.table import Cell, Column, Table
 from locality.results.results import Results
+from locality.results.verdict import seen
 
 SHOWN_FIGURES = ("3.4", "3.5", "3.2", "distance", "means", "histogram", "extremes", "2.4", "3.3", "B.1", "B.2")
 PIXELS = 140  # per inch of a figure
@@ -80,7 +81,7 @@ def report_page(results: Results) -> str:
     return page.substitute(
         policy=_policy(style, script),
         title=escape(results.name),
-        question=f"{'Does this model' if len(models_of(results)) == 1 else 'Do these models'} look at the object?",
+        question=_question(results),
         answer=escape(answer(results)),
         style=style,
         script=script,
@@ -102,6 +103,11 @@ def json_in_html(value: Any) -> str:
     """
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _question(results: Results) -> str:
+    models = "Does this model" if len(models_of(results)) == 1 else "Do these models"
+    return f"{models} look at {seen(results.region)}?"
 
 
 def _policy(style: str, script: str) -> str:
