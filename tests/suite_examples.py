@@ -5,6 +5,7 @@ from locality.runner.measurements.curvature import CurvatureSettings
 from locality.runner.measurements.faithfulness import FaithfulnessSettings
 from locality.runner.measurements.gallery import GallerySettings
 from locality.runner.measurements.layer_randomisation import LayerRandomisationSettings
+from locality.runner.measurements.regions import RegionsSettings
 from locality.runner.measurements.robust import RobustSettings
 from locality.runner.measurements.searches import SearchesSettings
 from locality.runner.measurements.similarity import SimilaritySettings
@@ -20,6 +21,7 @@ EVERYTHING = Suite(
     measurements={
         "gallery": (GallerySettings(2),),
         "similarity": (SimilaritySettings(),),
+        "regions": (RegionsSettings(draws=1, limit=2),),
         "robust": (RobustSettings("linf", 8 / 255, "pgd20", limit=3, batch_size=2),),
         "certified": (CertifiedSettings("smoothing", options={"samples": 5, "selection_samples": 2}, limit=2),),
         "faithfulness": (FaithfulnessSettings(("SM", "IG", "BIG"), limit=2, samples=3),),

@@ -51,9 +51,9 @@ def _named(name: str, images: Tensor) -> Tensor:
     raise unknown_choice("baseline", name, NAMES, also="a number or a tensor")
 
 
-def blurred(images: Tensor) -> Tensor:
-    """The images under a Gaussian of `BLUR_SHARE` of their shorter side, with reflection padding."""
-    sigma = max(BLUR_SHARE * min(images.shape[-2:]), 0.5)
+def blurred(images: Tensor, share: float = BLUR_SHARE) -> Tensor:
+    """The images under a Gaussian whose σ is this share of their shorter side, with reflection padding."""
+    sigma = max(share * min(images.shape[-2:]), 0.5)
     for axis in (2, 3):
         radius = min(math.ceil(3 * sigma), images.shape[axis] - 1)  # reflection padding is limited to the image
         offsets = torch.arange(-radius, radius + 1, device=images.device, dtype=images.dtype)

@@ -23,6 +23,7 @@ def keys(suite: Suite) -> dict[str, set[str]]:
 SMALL = replace(EVERYTHING, models=EVERYTHING.models[:1], data=replace(EVERYTHING.data, limit=2))
 ALL = {
     "locality",
+    "regions",
     "robust 1",
     "faithfulness",
     "layer_randomisation",
@@ -54,6 +55,9 @@ CHANGES: list[tuple[Mapping[str, Any], set[str]]] = [
     ({"channels": "sum"}, {"locality"}),
     ({"seed": 1}, ALL),
     (measuring("similarity"), {"locality"}),  # measured in the units of locality
+    (changed("regions", sigma=0.1), {"regions"}),
+    (changed("regions", draws=2), {"regions"}),
+    (changed("regions", edge=0.1), {"regions"}),
     (changed("robust", epsilon=0.1), {"robust 1"}),
     (changed("robust", attack="cw20"), {"robust 1"}),
     (changed("robust", norm="l2"), {"robust 1"}),

@@ -9,6 +9,7 @@ from locality.runner.measurements.faithfulness import FAITHFULNESS
 from locality.runner.measurements.gallery import GALLERY
 from locality.runner.measurements.layer_randomisation import LAYER_RANDOMISATION
 from locality.runner.measurements.locality import LOCALITY
+from locality.runner.measurements.regions import REGION_TESTS
 from locality.runner.measurements.robust import ROBUST
 from locality.runner.measurements.searches import SEARCHES
 from locality.runner.measurements.similarity import SIMILARITY
@@ -17,6 +18,7 @@ from locality.runner.measurements.similarity import SIMILARITY
 MEASUREMENTS: dict[str, Measurement] = {
     "locality": LOCALITY,
     "similarity": SIMILARITY,
+    "regions": REGION_TESTS,
     "robust": ROBUST,
     "certified": CERTIFIED,
     "faithfulness": FAITHFULNESS,

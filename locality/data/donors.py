@@ -1,0 +1,58 @@
+"""Donors: for each image another one of another class, whose background replaces its own in a region test."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from locality.data.dataset import ImageDataset
+from locality.errors import DataError
+from locality.types import Sample
+
+
+def donors(
+    data: ImageDataset, ids: Sequence[str], seed: int = 0, decoded: Mapping[int, Sample] | None = None
+) -> list[Sample | None]:
+    """The donor of each image named by its id; None where all images of the data are of its class, or cannot be read.
+
+    It is drawn from the other images of `data`, with a random number that depends on the seed and the id only. `decoded` has
+    samples that were read already, by their index in `data`.
+
+    >>> from locality.data.dataset import load_dataset
+    >>> data = load_dataset("shapes", limit=20, count=20)
+    >>> [donor] = donors(data, [data[3].id])
+    >>> donor.label != data[3].label
+    True
+    """
+    images = data.source.manifest.images
+    image_ids, labels, names = (images[column].to_numpy()[data.indices] for column in ("id", "label", "wnid"))
+    index_of = {image_id: index for index, image_id in enumerate(image_ids)}
+    known = dict(decoded or {})
+
+    def candidates(index: int) -> Iterator[int]:
+        others = np.flatnonzero(labels != labels[index])
+        accepted = set(str(names[index]).split())  # data with numbered classes only have no names
+        start = _random_number(seed, str(image_ids[index]))
+        for offset in range(len(others)):
+            other = int(others[(start + offset) % len(others)])
+            if not accepted & set(str(names[other]).split()):
+                yield other
+
+    def donor(index: int) -> Sample | None:
+        for other in candidates(index):
+            if other in known:
+                return known[other]
+            try:
+                return data[other]
+            except (DataError, OSError):
+                continue  # reported as a fault of the image itself
+        return None
+
+    return [donor(index_of[image_id]) for image_id in ids]
+
+
+def _random_number(seed: int, image_id: str) -> int:
+    digest = hashlib.blake2b(image_id.encode(), digest_size=8, key=str(seed).encode()).digest()
+    return int.from_bytes(digest, "big")
