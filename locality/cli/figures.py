@@ -42,6 +42,7 @@ def figures(
     results: Folders,
     which: Annotated[str | None, typer.Option(help=WHICH_HELP)] = None,
     out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("figures"),
+    prefix: Annotated[str, typer.Option(help="Beginning of the files' names, such as imagenet_.")] = "",
     formats: Annotated[str, typer.Option("--format", help="File formats, separated by commas: png, pdf, svg.")] = "png,pdf",
     width: Annotated[
         FigureWidth, typer.Option(help="Width of a page, or of one column of a paper with panels stacked.")
@@ -66,7 +67,7 @@ def figures(
 
     check_folder(out)
     if any(map(is_run, results)):
-        _check_omitted(which=which, data=data, methods=methods, score=score, attack=attack)
+        _check_omitted(which=which, prefix=prefix or None, data=data, methods=methods, score=score, attack=attack)
         _draw_runs(results, out, names_between_commas(formats), width)
         return
     if len(results) > 1:
@@ -79,7 +80,7 @@ def figures(
         tables, names_between_commas(methods) if methods else None, None if score is None else score.value, attack
     )
     names = names_between_commas(which) if which else None
-    drawn = draw_figures(tables, out, names, names_between_commas(formats), width.value, options)
+    drawn = draw_figures(tables, out, names, names_between_commas(formats), width.value, options, prefix)
     for paths in drawn.files.values():
         say(", ".join(map(str, paths)))
     for name, reason in drawn.skipped.items():

@@ -88,6 +88,12 @@ def test_each_data_set_has_its_own_files(tmp_path: Path) -> None:
     assert [Path(line).name for line in done.stdout.splitlines()] == ["fig3_2_shapes.png", "fig3_2_tiny.png"]
     done = CliRunner().invoke(app, [*words, "--data", "tiny"], catch_exceptions=False)
     assert [Path(line).name for line in done.stdout.splitlines()] == ["fig3_2.png"]
+    done = CliRunner().invoke(app, [*words, "--prefix", "mine_"], catch_exceptions=False)
+    assert [Path(line).name for line in done.stdout.splitlines()] == ["mine_fig3_2_shapes.png", "mine_fig3_2_tiny.png"]
+    with pytest.raises(
+        ValueError, match=r"`prefix` must be the beginning of a file's name, got '\.\./a': the folder is `out`"
+    ):
+        CliRunner().invoke(app, [*words, "--prefix", "../a"], catch_exceptions=False)
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_before_anything_is_read(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from locality.errors import unknown_choice
+from locality.errors import ArgumentError, unknown_choice
 from locality.report.aggregates import NotMeasuredError
 from locality.report.figures.accuracy import ACCURACY, PRECISION, RECALL
 from locality.report.figures.certified import VERIFIED
@@ -61,12 +61,15 @@ def draw_figures(
     formats: Sequence[str] = ("png", "pdf"),
     width: Width = "page",
     options: FigureOptions | None = None,
+    prefix: str = "",
 ) -> DrawnFiles:
     """Draw the named figures into `folder`, or all that the results allow; a named figure that is impossible is an error.
 
     Each of several data sets has its own figures, with its name in the file's. At `width="column"`, for one column of a
-    paper, panels are stacked and text is as large as on a page.
+    paper, panels are stacked and text is as large as on a page. `prefix` begins the name of every file.
     """
+    if {"/", "\\"} & set(prefix):
+        raise ArgumentError("prefix", "the beginning of a file's name", prefix, "the folder is `out`")
     if width not in ACROSS:
         raise unknown_choice("width", width, ACROSS)
     for name in which or ():
@@ -91,7 +94,7 @@ def draw_figures(
             if which is None and plot.points == 1:
                 drawn.skipped[key] = ONE_POINT
             else:
-                drawn.files[key] = write_figure(plot.figure, folder, file, formats)
+                drawn.files[key] = write_figure(plot.figure, folder, prefix + file, formats)
                 possible.add(name)
     for name in which or ():
         if name not in possible:
