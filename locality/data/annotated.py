@@ -88,6 +88,13 @@ def annotation_files(root: Root, boxes: str | Path | None, suffix: str) -> tuple
     return other, [name for name in other.names() if name.lower().endswith(suffix)]
 
 
+def named_path(folder: str | Path, boxes: str | Path) -> Path:
+    """The file or folder of `boxes`: a path, or else a name inside the data's folder."""
+    named = Path(boxes).expanduser()
+    inside = Path(folder).expanduser() / named
+    return inside if not named.exists() and inside.exists() else named
+
+
 def location(root: Root, name: str) -> str:
     """A file of a root as messages name it."""
     return str(root.path / name) if isinstance(root, Folder) else f"{root.path}: {name}"

@@ -14,7 +14,15 @@ from pathlib import Path
 
 import numpy as np
 
-from locality.data.annotated import IMAGE_NAMES, Annotation, FileNames, annotated_source, image_files, no_box_faults
+from locality.data.annotated import (
+    IMAGE_NAMES,
+    Annotation,
+    FileNames,
+    annotated_source,
+    image_files,
+    named_path,
+    no_box_faults,
+)
 from locality.data.roots import is_inside, open_root
 from locality.data.source import Source
 from locality.errors import ArgumentError, DataError, Fault, unknown_choice
@@ -92,8 +100,7 @@ def box_header(data: bytes, given: Mapping[str, str]) -> tuple[str, dict[str, in
 def _table(path: Path, boxes: str | Path | None) -> tuple[Path, Path]:
     """The table and the folder or zip of the images."""
     if boxes is not None:
-        named = Path(boxes).expanduser()
-        return (path / named if not named.exists() and (path / named).is_file() else named), path
+        return named_path(path, boxes), path
     if path.suffix.lower() == ".csv":
         return path, path.parent
     tables = sorted(path.glob("*.csv")) if path.is_dir() else []

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from locality.data.annotated import NOT_STATED, OVERHANG, SPLIT_FOLDERS, FileNames, wanted_classes
+from locality.data.annotated import NOT_STATED, OVERHANG, SPLIT_FOLDERS, FileNames, named_path, wanted_classes
 from locality.data.boxes import cut_boxes
 from locality.data.class_names import one_word
 from locality.data.fetch import cached_data
@@ -185,8 +185,7 @@ def _file(path: str | Path, split: str, boxes: str | Path | None) -> Path:
     """The JSON with the annotations: the one that is named, also inside `path`; the only one there; that of the cache."""
     folder = Path(path).expanduser()
     if boxes is not None:
-        named = Path(boxes).expanduser()
-        return folder / named if not named.exists() and (folder / named).is_file() else named
+        return named_path(folder, boxes)
     inside = instance_files(folder, split)
     if len(inside) > 1:
         names = ", ".join(str(file.relative_to(folder)) for file in inside[:5])

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from locality.data.annotated import corners_in_file, wrong_size_text
+from locality.data.annotated import corners_in_file, named_path, wrong_size_text
 from locality.data.boxes import Array, cut_boxes
 from locality.data.fetch import cached_data
 from locality.data.manifest import Entry, Manifest
@@ -61,7 +61,7 @@ def imagenet(
     images = _images(root, split, faults)
     labels = {wnid: label for label, wnid in enumerate(imagenet_wnids())}
     entries: dict[str, Entry] = {}
-    for done, (stem, annotation) in enumerate(_annotations(Path(boxes).expanduser(), set(images), faults)):
+    for done, (stem, annotation) in enumerate(_annotations(named_path(path, boxes), set(images), faults)):
         progress(done, len(images))
         if stem in entries:
             problem = f"duplicate id {stem!r}: it is annotated twice"

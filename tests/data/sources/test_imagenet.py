@@ -65,6 +65,8 @@ def test_kaggle_csv_gives_the_same(folder: Path) -> None:
     assert [(fault.kind, fault.row) for fault in other.faults] == [("no image", 5)]
     order = np.argsort(other.manifest.images["id"].to_numpy())
     assert np.array_equal(one.manifest.corners, other.manifest.take(order).corners)
+    named = imagenet(folder, boxes="LOC_val_solution.csv")  # a name inside the data
+    assert np.array_equal(named.manifest.corners, other.manifest.corners)
 
 
 def test_imagenette_folders_and_scaled_boxes(tmp_path: Path, write_image: WriteImage) -> None:
