@@ -16,7 +16,7 @@ ORDER = [
     {"progress", "toml_settings", "intervals", "pictures"},
     {"types"},
     {"files", "statistics", "imagenet_classes", "connection"},
-    {"download"},
+    {"download", "pooled_scores"},
     {"model_calls", "operator_norms", "perturbation"},
     {"data", "zoo"},
     {"boundary"},
@@ -37,6 +37,7 @@ ROOMS = sorted({path.relative_to(PACKAGE).parts[0] for path in FILES if len(path
 WITHOUT_TORCH = (
     "results",
     "statistics",
+    "pooled_scores",
     "intervals",
     "toml_settings",
     "errors",

@@ -148,7 +148,7 @@ class PixelOrder:
         height, width = summed.shape[1:]
         if height * width >= 2**29:
             raise ArgumentError("maps", "of fewer than 2**29 pixels", (height, width))
-        keys = summed.flatten(1).cpu().double().add_(0.0).numpy()  # -0.0 becomes 0.0, which it is equal to
+        keys = summed.flatten(1).cpu().double().numpy()
         bits = keys.view(np.int64)
         for row, number in enumerate(image_seeds(images, seed)):
             generator = torch.Generator().manual_seed(number)
