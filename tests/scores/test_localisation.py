@@ -87,6 +87,9 @@ def test_the_threshold_belongs_to_the_data_set() -> None:
     # IoU of the wrong boxes is 1/4, so that each δ counts the same; at δ = 0.2 both are found.
     assert max_box_accuracy(overlaps, (0.2, 0.9)).mean == 0.75
     assert max_box_accuracy(overlaps).mean == 0.5
+    # Each δ has the threshold that is best for it; an IoU of δ is enough.
+    assert max_box_accuracy(np.array([[0.4, 0.8], [0.4, 0.0]]), (0.3, 0.5)).mean == 0.75
+    assert max_box_accuracy(np.array([[0.5, 0.0]]), (0.5,)).mean == 1
 
 
 def test_perfect_and_wrong_maps() -> None:
