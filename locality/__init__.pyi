@@ -8,7 +8,9 @@ from .attribution import IG as IG
 from .attribution import METHODS as METHODS
 from .attribution import SM as SM
 from .attribution import BDeepLIFT as BDeepLIFT
+from .attribution import GradientRollout as GradientRollout
 from .attribution import InputXGradient as InputXGradient
+from .attribution import Rollout as Rollout
 from .attribution import SmoothGrad as SmoothGrad
 from .attribution import attribute_all as attribute_all
 from .boundary import SEARCHES as SEARCHES

@@ -11,7 +11,7 @@ SM [1.0, 0.0]
 IG [0.8, 0.0]
 BIG [0.2, 0.0]
 >>> sorted(METHODS)
-['AGI', 'BDeepLIFT', 'BIG', 'BSG', 'BSM', 'IG', 'InputXGradient', 'SM', 'SmoothGrad']
+['AGI', 'BDeepLIFT', 'BIG', 'BSG', 'BSM', 'GradientRollout', 'IG', 'InputXGradient', 'Rollout', 'SM', 'SmoothGrad']
 """
 
 import lazy_loader

@@ -21,6 +21,9 @@ from .methods import METHODS as METHODS
 from .methods import FunctionMethod as FunctionMethod
 from .methods import method as method
 from .quantus import explain as explain
+from .rollout import GradientRollout as GradientRollout
+from .rollout import Rollout as Rollout
+from .rollout import attention_rollout as attention_rollout
 from .saliency import input_x_gradient as input_x_gradient
 from .saliency import saliency_map as saliency_map
 from .smoothgrad import boundary_smooth_gradient as boundary_smooth_gradient

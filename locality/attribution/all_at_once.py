@@ -175,6 +175,7 @@ def other_methods(names: Iterable[str], model: Model | Calls, seed: int, bounds:
         factory = _class_of(name)
         if isinstance(model, Calls):
             raise ArgumentError("methods", "locality's own where `model` is an open Calls", name, "pass the model")
-        options = {"seed": seed, "bounds": bounds} if name.startswith("captum:") else {}  # other methods may accept neither
+        accepted = inspect.signature(factory).parameters  # other methods may accept neither
+        options = {key: value for key, value in {"seed": seed, "bounds": bounds}.items() if key in accepted}
         others[name] = factory(model, **options).attribute
     return others

@@ -13,11 +13,10 @@ from typing import Any
 import captum.attr  # type: ignore[import-untyped]
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from locality.attribution.captum_convention import Inputs, as_given, one_tensor, refuse_positional, with_captum_names
 from locality.attribution.class_gradient import class_gradient
-from locality.attribution.token_grid import spatial_layer
+from locality.attribution.token_grid import over_pixels, spatial_layer
 from locality.errors import ArgumentError, did_you_mean
 from locality.model_calls import Model, model_dtype, open_model
 from locality.model_calls.checks import UNIT, Bounds, working_copy
@@ -208,9 +207,7 @@ class CaptumMethod:
                 f"`{self.name}@{self.layer}` must return N×channels×height×width maps, got shape {tuple(maps.shape)}: name "
                 "a layer with spatial output or with tokens"
             )
-        plane = maps.sum(1, keepdim=True)
-        plane = functional.interpolate(plane, images.shape[-2:], mode="bilinear", align_corners=False)
-        return (plane / images.shape[1]).expand_as(images).to(images.dtype).clone()
+        return over_pixels(maps.sum(1, keepdim=True), images)
 
 
 def let_relevance_pass(explainer: Any) -> None:

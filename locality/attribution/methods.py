@@ -11,6 +11,7 @@ from torch import Tensor
 from locality.attribution.captum_boundary_classes import BIG, BSG, BSM, BDeepLIFT
 from locality.attribution.captum_classes import AGI, IG, SM, InputXGradient, SmoothGrad
 from locality.attribution.captum_methods import CaptumMethod, check_name
+from locality.attribution.rollout import GradientRollout, Rollout
 from locality.errors import unknown_choice
 from locality.model_calls import Model
 
@@ -24,6 +25,8 @@ METHODS: dict[str, type] = {
     "BDeepLIFT": BDeepLIFT,
     "SmoothGrad": SmoothGrad,
     "AGI": AGI,
+    "Rollout": Rollout,
+    "GradientRollout": GradientRollout,
 }
 Factory = Callable[..., Any]  # model ↦ something with attribute(inputs, target=…)
 

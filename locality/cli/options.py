@@ -65,7 +65,7 @@ Limit = Annotated[int | None, typer.Option(help="Maximum number of images, balan
 Methods = Annotated[
     str,
     typer.Option(
-        help="Attribution methods, separated by commas: SM,IG,BSM,BIG,BSG,BDeepLIFT,SmoothGrad,AGI,captum:NAME.",
+        help="Attribution methods, separated by commas: SM,IG,BSM,BIG,BSG,BDeepLIFT,SmoothGrad,AGI,Rollout,captum:NAME.",
         autocompletion=completion.methods,
     ),
 ]

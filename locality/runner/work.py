@@ -48,6 +48,8 @@ METHOD_WORK = {
     "BDeepLIFT": Work(1, 2),
     "SmoothGrad": Work(50),
     "AGI": Work(300),
+    "Rollout": Work(1, 1),
+    "GradientRollout": Work(1, 1),
 }
 OTHER_METHOD_WORK = Work(POINTS)
 

@@ -29,7 +29,9 @@ from locality.attribution import (
     METHODS,
     SM,
     BDeepLIFT,
+    GradientRollout,
     InputXGradient,
+    Rollout,
     SmoothGrad,
     attribute_all,
     boundary_integrated_gradients,
@@ -55,7 +57,8 @@ def towards_white(context: SearchContext) -> Tensor:
     return torch.ones_like(context.images)
 
 
-QUICK: dict[str, Callable[..., Any]] = METHODS | {
+NEED_ATTENTION = {"Rollout", "GradientRollout"}  # test_rollout.py has networks for them
+QUICK: dict[str, Callable[..., Any]] = {name: kind for name, kind in METHODS.items() if name not in NEED_ATTENTION} | {
     "BSM": functools.partial(BSM, search=towards_white, on_missing="last"),
     "BIG": functools.partial(BIG, search=towards_white, on_missing="last"),
     "BSG": functools.partial(BSG, samples=3, search=towards_white, on_missing="last"),
@@ -66,7 +69,19 @@ QUICK: dict[str, Callable[..., Any]] = METHODS | {
 
 
 def test_the_table() -> None:
-    assert list(METHODS.values()) == [SM, InputXGradient, IG, BSM, BIG, BSG, BDeepLIFT, SmoothGrad, AGI]
+    assert list(METHODS.values()) == [
+        SM,
+        InputXGradient,
+        IG,
+        BSM,
+        BIG,
+        BSG,
+        BDeepLIFT,
+        SmoothGrad,
+        AGI,
+        Rollout,
+        GradientRollout,
+    ]
     assert all(METHODS[name].__name__ == name for name in METHODS)
     assert all(issubclass(kind, GradientAttribution) for kind in METHODS.values())
 

@@ -1,32 +1,16 @@
 """Layers of transformers: Captum's map of tokens against one computed by hand."""
 
-from importlib import import_module
 from typing import Any
 
 import pytest
 import torch
-from timm.models.vision_transformer import VisionTransformer
+from small_transformers import hugging_face_vit, timm_swin, timm_vit
 from torch import Tensor, nn
 from torch.nn import functional
 
 from locality.attribution import method
-from locality.attribution.token_grid import Grid, token_grid
+from locality.attribution.token_grid import Grid, channels_last, token_grid
 from locality.zoo.nets import NETS
-
-
-def timm_vit(**options: Any) -> nn.Module:
-    sizes: Any = {"img_size": (32, 24), "patch_size": 8, "embed_dim": 16, "depth": 2, "num_heads": 2, "num_classes": 4}
-    net: nn.Module = VisionTransformer(**sizes, **options)
-    return net
-
-
-def hugging_face_vit() -> nn.Module:
-    transformers: Any = import_module("transformers")
-    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
-    config = transformers.ViTConfig(**sizes, image_size=(32, 24), patch_size=8, num_labels=4, initializer_range=0.3)
-    net: nn.Module = transformers.ViTForImageClassification(config)
-    return net
-
 
 # Network, layer, image size, tokens before those of the patches.
 NETWORKS: dict[str, tuple[Any, str, tuple[int, int], int]] = {
@@ -69,6 +53,48 @@ def test_gradcam_of_tokens_is_as_computed_by_hand(name: str) -> None:
     plane = (gradient[:, prefix:] * tokens).sum(2).view_as(plane)
     by_hand = functional.interpolate(plane, size, mode="bilinear")
     assert torch.allclose(product.sum(1, keepdim=True), by_hand, rtol=1e-4, atol=1e-6)
+
+
+def test_layers_of_swin_have_their_channels_last() -> None:
+    """The map of N×H×W×C is that of the same values as N×C×H×W."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net = timm_swin().eval()
+        images = torch.rand(2, 3, 64, 64)
+    kept: list[Tensor] = []
+
+    def keep(_: nn.Module, __: Any, output: Tensor) -> None:
+        output.retain_grad()
+        kept.append(output)
+
+    hook = net.layers[0].register_forward_hook(keep)  # type: ignore[index, union-attr]
+    net(images.clone().requires_grad_())[:, 2].sum().backward()
+    hook.remove()
+    values, gradient = kept[0].detach(), kept[0].grad
+    assert gradient is not None
+    assert values.shape == (2, 16, 16, 8)  # rows, columns, channels
+    plane = (gradient.mean((1, 2), keepdim=True) * values).sum(3)[:, None]
+    expected = functional.interpolate(plane, (64, 64), mode="bilinear")
+    maps = method("captum:LayerGradCam@layers.0")(net).attribute(images, target=2)
+    assert float(expected.abs().max()) > 1e-4
+    assert torch.allclose(maps.sum(1, keepdim=True), expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("shape", "size", "stated", "last"),
+    [
+        ((1, 7, 7, 768), (224, 224), False, True),
+        ((1, 768, 7, 7), (224, 224), False, False),
+        ((1, 768, 7, 7), (224, 224), True, False),
+        ((1, 8, 6, 32), (256, 192), False, True),
+        ((1, 8, 6, 32), (192, 256), False, False),  # of an image lying down
+        ((1, 16, 16, 16), (64, 64), False, False),  # both fit: as usual, unless the network states otherwise
+        ((1, 16, 16, 16), (64, 64), True, True),
+        ((1, 512, 1, 1), (224, 224), False, False),
+    ],
+)
+def test_where_the_channels_are(shape: tuple[int, ...], size: tuple[int, int], stated: bool, last: bool) -> None:
+    assert channels_last(shape, size, stated) is last
 
 
 def test_integrated_gradients_of_a_layer_see_the_patches() -> None:
