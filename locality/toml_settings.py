@@ -27,7 +27,7 @@ KEY_CHARACTERS = re.compile(r"[\w \t-]+")
 JSON_ESCAPES, JSON_STRINGS = re.compile(rb"\\."), re.compile(rb'"[^"]*"')
 NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 NUMBER = re.compile(r"[+-]?[\d_.]{1,40}(?:[eE][+-]?\d{1,3}|/[\d_]{1,40})?")  # "1e10000000" would take minutes as a fraction
-EXPECTED = {"str": "a text", "int": "a whole number", "bool": "true or false", "dict": "a table"}
+EXPECTED = {"str": "a text", "int": "a whole number", "float": "a number", "bool": "true or false", "dict": "a table"}
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -145,8 +145,16 @@ def _value(kind: Any, value: Any, where: str, problems: list[Problem]) -> Any:
         text = f"must be one of {', '.join(map(str, options))}, got {value!r}{hint and f': {hint}'}"
         problems.append(Problem(where, text))
         return BAD
-    elif origin in (Union, UnionType):  # only `… | None` occurs, and TOML has no None
-        return _value(next(option for option in options if option is not NoneType), value, where, problems)
+    elif origin in (Union, UnionType):  # TOML has no None
+        choices = [option for option in options if option is not NoneType]
+        if len(choices) == 1:
+            return _value(choices[0], value, where, problems)
+        for one in choices:
+            attempt: list[Problem] = []
+            typed = _value(one, value, where, attempt)
+            if not attempt:
+                return typed
+        expected = " or ".join(_words(one) for one in choices)
     elif origin is tuple:
         kinds = (options[0],) * len(value) if isinstance(value, list) and options[-1] is Ellipsis else options
         if isinstance(value, list) and len(value) == len(kinds):
@@ -156,7 +164,7 @@ def _value(kind: Any, value: Any, where: str, problems: list[Problem]) -> Any:
             ]
             good = tuple(part for part in parts if part is not BAD)
             return good if options[-1] is Ellipsis or len(good) == len(parts) else BAD
-        expected = "a list" if options[-1] is Ellipsis else f"a list of {len(options)}"
+        expected = _words(kind)
     elif origin is dict:
         if isinstance(value, dict):
             typed = {key: _value(options[1], part, f"{where}.{key}", problems) for key, part in value.items()}
@@ -166,13 +174,25 @@ def _value(kind: Any, value: Any, where: str, problems: list[Problem]) -> Any:
         number = number_from(value)
         if number is not None:
             return number
-        expected = "a number"
+        expected = _words(kind)
     elif kind is Any or (isinstance(value, kind) and (kind is bool or not isinstance(value, bool))):
         return value
     else:
-        expected = EXPECTED.get(kind.__name__, kind.__name__)
+        expected = _words(kind)
     problems.append(Problem(where, f"must be {expected}, got {value!r}"))
     return BAD
+
+
+def _words(kind: Any) -> str:
+    """What a value of the type is called.
+
+    >>> _words(tuple[int, int]), _words(tuple[str, ...]), _words(int)
+    ('a list of 2', 'a list', 'a whole number')
+    """
+    if get_origin(kind) is tuple:
+        options = get_args(kind)
+        return "a list" if options[-1] is Ellipsis else f"a list of {len(options)}"
+    return EXPECTED.get(kind.__name__, str(kind.__name__))
 
 
 def number_from(value: Any) -> float | None:

@@ -211,6 +211,11 @@ class Boundary:
     forwards: int = 0  # forward passes without a gradient, likewise
     radius: Tensor | None = None  # N, certified: no boundary is nearer; None unless `certify_boundary` has added it
 
+    def __repr__(self) -> str:
+        distances = self.distance[self.found]
+        middle = f", median distance {float(distances.double().quantile(0.5)):.3g}" if len(distances) else ""
+        return f"<Boundary of {len(self.found)} images, found for {int(self.found.sum())}{middle}>"
+
 
 @dataclass(frozen=True, eq=False)
 class PathMaps:
@@ -225,6 +230,9 @@ class PathMaps:
         """N: the completeness gap, |delta|."""
         return self.delta.abs()
 
+    def __repr__(self) -> str:
+        return f"<PathMaps {'×'.join(map(str, self.maps.shape))}>"
+
 
 @dataclass(frozen=True, eq=False)
 class LocalityScores:
@@ -233,3 +241,8 @@ class LocalityScores:
     precision: Tensor  # N
     recall: Tensor  # N
     f1: Tensor  # N
+
+    def __repr__(self) -> str:
+        defined = self.f1[~self.f1.isnan()]
+        mean = f"mean F1 {float(defined.double().mean()):.3f}" if len(defined) else "F1 undefined"
+        return f"<LocalityScores of {len(self.f1)} images, {mean}>"

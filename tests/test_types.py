@@ -1,8 +1,9 @@
-"""Threats print themselves as people write them and refuse what makes no sense."""
+"""Threats print themselves as people write them and refuse what makes no sense; results print in one line."""
 
 import pytest
+import torch
 
-from locality.types import Threat
+from locality.types import Boundary, LocalityScores, PathMaps, Threat
 
 
 @pytest.mark.parametrize(
@@ -43,3 +44,15 @@ def test_a_threat_that_makes_no_sense_is_an_error(norm: str, radius: float, prob
 def test_what_is_not_a_threat_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="must be"):
         Threat.parse(text)
+
+
+def test_results_with_large_tensors_print_in_one_line() -> None:
+    numbers, one = torch.tensor([0.5, float("inf"), 0.25]), torch.zeros(3, dtype=torch.int64)
+    boundary = Boundary(torch.rand(3, 3, 8, 8), numbers, numbers < 1, one, one, numbers)
+    assert repr(boundary) == "<Boundary of 3 images, found for 2, median distance 0.375>"
+    nothing = Boundary(torch.rand(3, 3, 8, 8), numbers, numbers < 0, one, one, numbers)
+    assert repr(nothing) == "<Boundary of 3 images, found for 0>"
+    assert repr(PathMaps(torch.rand(2, 3, 8, 8), torch.rand(2, 3, 8, 8), numbers)) == "<PathMaps 2×3×8×8>"
+    f1 = torch.tensor([0.5, float("nan")])
+    assert repr(LocalityScores(f1, f1, f1)) == "<LocalityScores of 2 images, mean F1 0.500>"
+    assert repr(LocalityScores(f1[1:], f1[1:], f1[1:])) == "<LocalityScores of 1 images, F1 undefined>"

@@ -101,7 +101,13 @@ PathPoints = Annotated[
 Device = Annotated[str | None, typer.Option(help="Device: cpu (default), cuda, cuda:1, mps.")]
 BatchSize = Annotated[int | None, typer.Option(help="Images per batch; does not change the results.")]
 Seed = Annotated[int, typer.Option(help="Seed for the choice of images and for random numbers.")]
-Arch = Annotated[str | None, typer.Option(help="Architecture of a checkpoint: timm:NAME, net:NAME or the name of a model.")]
+Arch = Annotated[
+    str | None,
+    typer.Option(
+        help="Architecture of a checkpoint: torchvision:NAME, timm:NAME, net:NAME, package.module:function or the name of a "
+        "model."
+    ),
+]
 NumClasses = Annotated[int | None, typer.Option(help="Number of classes of a checkpoint.")]
 Download = Annotated[bool, typer.Option("--download", help="Download weights that are missing.")]
 ExpectAccuracy = Annotated[

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from locality.cli.printing import say
+from locality.cli.printing import note, say
 from locality.errors import ArgumentError
 from locality.toml_settings import number_from
 from locality.types import Interpolation
@@ -38,7 +38,8 @@ def _parsed(
     classes: Annotated[
         Path | None,
         typer.Option(
-            help="File with the model's classes (WordNet ids), one per line, as its logits.", rich_help_panel=PANEL
+            help="File with the names or WordNet ids of the model's classes, one per line, in the order of its logits.",
+            rich_help_panel=PANEL,
         ),
     ] = None,
     multi_label: Annotated[
@@ -96,11 +97,13 @@ def with_preprocessing(command: Callable[..., None]) -> Callable[..., None]:
 
 def say_preprocessing(*models: object) -> None:
     """Print how the images of each model are prepared."""
-    from locality.zoo.preprocessing import model_preprocessing
+    from locality.zoo.preprocessing import is_guessed, model_preprocessing
 
     lines = {model_preprocessing(model): getattr(getattr(model, "spec", None), "name", "") for model in models}
     for line, name in lines.items():
         say(f"preprocessing{f' of {name}' if len(lines) > 1 else ''}: {line}")
+    if any(is_guessed(model) for model in models):
+        note("If the network was trained otherwise: --input-size, --resize, --interpolation, --mean and --std.")
 
 
 def check_expected(text: str | None) -> float | None:

@@ -19,7 +19,7 @@ from matplotlib.textpath import TextPath
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from locality.attribution.all_at_once import attribute_all, check_method
+from locality.attribution.all_at_once import attribute_all, check_method, names_of
 from locality.boundary import find_boundary
 from locality.data.boxes import box_mask
 from locality.data.image_input import ImageInput, pixels_of
@@ -164,7 +164,7 @@ def explain_image(
     """
     if not methods:
         raise ArgumentError("methods", "at least one method, such as SM, IG, BIG", list(methods))
-    for name in methods:
+    for name in names_of(methods):
         check_method(name)
     known = spec or getattr(model, "spec", None)
     listed = tuple(classes) if classes is not None else known.classes if known is not None else ()

@@ -47,6 +47,9 @@ class Results(Mapping[str, pd.DataFrame]):
     def __len__(self) -> int:
         return len(self.tables)
 
+    def __repr__(self) -> str:
+        return f"<Results of {self.name}: {', '.join(f'{name} {len(table):,}' for name, table in self.tables.items())} rows>"
+
     # By identity, as for any object that holds large arrays: what is computed of results is cached under them.
     def __eq__(self, other: object) -> bool:
         return self is other

@@ -22,6 +22,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from locality.results.wording import listed
 from locality.statistics import SIGNIFICANT, holm, paired
 from locality.types import Region
 
@@ -104,7 +105,7 @@ def _judged(rows: pd.DataFrame, model_free: pd.DataFrame, seed: int) -> tuple[bo
     images = f"; {len(defined):,} images"
 
     def those(indices: Sequence[int]) -> str:
-        return " and ".join(f"{methods[index]} ({_text(measured[index])})" for index in indices)
+        return listed([f"{methods[index]} ({_text(measured[index])})" for index in indices])
 
     if above and not below_chance:
         return True, f"the lift of {those(above)} is significantly above that of {named}{images}"

@@ -11,6 +11,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from locality.attribution.all_at_once import names_of
 from locality.attribution.integrated_gradients import Points, quadrature
 from locality.data.dataset import ImageDataset, stack
 from locality.errors import ArgumentError
@@ -63,7 +64,7 @@ def evaluate(
     >>> len(evaluation.rows), evaluation.rows["method"].tolist(), evaluation.summary.images
     (2, ['SM', 'SM'], 2)
     """
-    settings = Settings(tuple(methods), search, target, channels, rho, seed)
+    settings = Settings(tuple(names_of(methods)), search, target, channels, rho, seed)
     return evaluate_with(
         settings, model, data, batch_size, device, progress, scores=scores, points=points, to=to, gallery=gallery
     )

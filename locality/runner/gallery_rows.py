@@ -27,8 +27,10 @@ def gallery_rows(explanations: Explanations, data: ImageDataset, model_name: str
     table = []
     for row, image_id in enumerate(batch.ids):
         boxes = json.dumps([(box.x0, box.y0, box.x1, box.y1) for box in batch.boxes[row]])
-        predicted = _class_name(int(explanations.predictions[row]), data.classes)
-        about = (model_name, image_id, class_word(wnids[image_id].split()[0]), predicted)
+        label, prediction = class_word(wnids[image_id].split()[0]), int(explanations.predictions[row])
+        # The model may write the name of a class in another way than the data.
+        predicted = label if prediction in batch.accepted[row] else _class_name(prediction, data.classes)
+        about = (model_name, image_id, label, predicted)
         picture = (*pixels[row].shape[:2], pixels[row].tobytes(), boxes)
         for name in methods:
             if image_id in map_row:

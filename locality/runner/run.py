@@ -80,6 +80,9 @@ class Outcome:
     seconds: float
     outdated: Outdated  # units of earlier runs that were measured again
 
+    def __repr__(self) -> str:
+        return f"<Outcome: {self.units:,} units in {self.folder}, {self.kept:,} kept, {len(self.faults):,} faults>"
+
     def to_json(self, plan: Plan) -> dict[str, Any]:
         """What the run did, as plain values; the numbers are in its folder."""
         return {

@@ -23,12 +23,13 @@ class ModelChoice:
     load: str = ""  # what `load_model` takes; the name if empty
     arch: str | None = None
     num_classes: int | None = None
-    input_size: tuple[int, int] | None = None  # height, width; this and the next five as `load_model` takes them
+    # This and the next seven as `load_model` takes them.
+    input_size: int | tuple[int, int] | None = None  # height, width; one number for a square
     resize: int | None = None
     interpolation: Interpolation | None = None
     mean: tuple[float, float, float] | None = None
     std: tuple[float, float, float] | None = None
-    classes: str | None = None  # a file with one class per line
+    classes: str | tuple[str, ...] | None = None  # a file with one class per line, or the classes
     multi_label: str | int | None = None  # one label of a multi-label network
     trust_code: bool = False  # of a TorchScript or torch.export file
     family: str | None = None  # robust models are compared with the standard one of their family

@@ -279,7 +279,8 @@ def _model_problems(choice: ModelChoice, download: bool) -> list[Problem]:
         return [Problem(choice.name, f"must be the path of a checkpoint, but `{source}` is not a file")] if missing else []
     hint = did_you_mean(source, known)
     listing = "`locality models` lists all"
-    return [Problem(choice.name, f"is not a model: {f'{hint} ({listing})' if hint else listing}")]
+    text = f"{hint} ({listing})" if hint else f"{listing}, and `load` takes the path of a checkpoint"
+    return [Problem(choice.name, f"is not a model: {text}")]
 
 
 def _pair_problems(suite: Suite) -> list[Problem]:

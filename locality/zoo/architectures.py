@@ -55,8 +55,11 @@ def build(architecture: str, classes: int | None, seed: int = 0, options: Mappin
             return _own(name)(classes or 10, **(options or {}))
         if is_function(architecture):
             return of_function(architecture, classes)
-    choices = [f"net:{own}" for own in own_nets()] + ([f"timm:{architecture}"] if _is_timm_model(architecture) else [])
-    hint = did_you_mean(architecture, choices, cutoff=0.4)
+    published = [f"{where}:{architecture}" for where, has in LIBRARIES.items() if has(architecture)]
+    if published:
+        hint = f"write {' or '.join(published)}, whichever the checkpoint is of"
+    else:
+        hint = did_you_mean(architecture, [f"net:{own}" for own in own_nets()], cutoff=0.4)
     raise ArgumentError("arch", f"{KINDS}, or a model of the catalog", architecture, hint)
 
 
@@ -166,6 +169,15 @@ def _is_timm_model(name: str) -> bool:
     import timm
 
     return bool(timm.is_model(name))
+
+
+def _is_torchvision_model(name: str) -> bool:
+    import torchvision
+
+    return name in torchvision.models.list_models(module=torchvision.models)
+
+
+LIBRARIES: dict[str, Callable[[str], bool]] = {"torchvision": _is_torchvision_model, "timm": _is_timm_model}
 
 
 def unknown_timm_model(name: str) -> ModelError:

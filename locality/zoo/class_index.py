@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from locality.errors import ArgumentError, did_you_mean
 from locality.imagenet_classes import class_word
 
+MOST_LISTED = 20  # classes that an error names
+
 
 def class_index(name: str | int, classes: Sequence[str], argument: str) -> int:
     """The index of a class among a model's classes: a number, one of their names, or the everyday name of a WordNet id.
@@ -31,5 +33,7 @@ def class_index(name: str | int, classes: Sequence[str], argument: str) -> int:
         raise ArgumentError(argument, "the name of one class", name, f"it is that of {listed}")
     if not matches:
         hint = did_you_mean(name, [*words, *classes]) if classes else "its classes are unknown, so pass the number"
+        if not hint and len(words) <= MOST_LISTED:
+            hint = f"its classes are {', '.join(words)}"
         raise ArgumentError(argument, "a class of the model or its number", name, hint)
     return matches[0]

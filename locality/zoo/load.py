@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -105,9 +106,13 @@ def load_model(
     elif text.startswith("timm:"):
         model = timm_pretrained(text.removeprefix("timm:"), download, progress, trust_first_download)
     elif text.startswith(("torchvision:", "net:")):
-        raise ModelError(f"`{text}` is an architecture without weights: pass it as `arch` with the path of a checkpoint")
+        raise ModelError(
+            f"`{text}` is an architecture without weights: pass the path of a checkpoint as the model, "
+            f"and this as its architecture (--model FILE --arch {text})"
+        )
     elif is_function(text):
         model = wrapped(of_function(text, num_classes), text, text)
+        _warn_if_random(text)
     else:
         raise unknown_model(text, known)
     if given != NOTHING_GIVEN:
@@ -134,6 +139,15 @@ def _one_label(model: PixelModel, name: str, label: str | int | None) -> PixelMo
     model.net = OneLabel(model.net, index)
     model.spec = replace(model.spec, classes=(f"not {classes[index]}", classes[index]), num_classes=2)
     return model
+
+
+def _warn_if_random(function: str) -> None:
+    """The functions of torchvision and timm return trained weights on request only."""
+    library, _, rest = function.partition(".models")
+    if library in ("torchvision", "timm") and rest[:1] in (".", ":"):
+        name = f"{library}:{function.partition(':')[2]}"
+        text = f"`{function}` has random weights: for trained ones pass their file as the model (--model FILE --arch {name})"
+        warnings.warn(text, stacklevel=3)
 
 
 def known_card(name: str) -> ModelCard | None:

@@ -119,6 +119,12 @@ def model_preprocessing(model: object) -> str:
     return preprocessing_text(spec, origin if isinstance(origin, Mapping) else None)
 
 
+def is_guessed(model: object) -> bool:
+    """Whether a part of the model's preprocessing is guessed."""
+    origin = getattr(model, "origin", None)
+    return isinstance(origin, Mapping) and any(str(source).startswith("guessed") for source in origin.values())
+
+
 def origin_text(origin: Origin) -> str:
     """Where the parts come from, those of one source together.
 

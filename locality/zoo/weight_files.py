@@ -94,9 +94,10 @@ def cached_or_fetched(
                 available_models(),
             )
         return download(url, path, checksum, progress=progress)
+    way = " --trust-first-download`" if is_unverifiable(path, checksum) else "` (or --download)"
     raise MissingWeightsError(
         f"`{name}` needs the file {path.name}, which is not on this machine: download it with "
-        f"`locality models fetch {name}` (or --download), or get {url} elsewhere and put it at `{path}`",
+        f"`locality models fetch {name}{way}, or get {url} elsewhere and put it at `{path}`",
         available_models(),
     )
 

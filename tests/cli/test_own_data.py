@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from locality import load_dataset
 from locality.cli import app
 from locality.data.boxes import box_mask
+from locality.results.folder import read_results
 from locality.types import Box, ModelSpec
 
 
@@ -111,3 +112,9 @@ def test_a_folder_alone_is_guessed_or_asks_for_the_boxes(mine: Path, monkeypatch
     out, error = run(mine, "--data", str(mine), "--boxes", "boxes.csv", "--limit", "4", "--json")
     assert f"{mine} is read as csv:{mine}, because `boxes` boxes.csv is a CSV" in error
     assert json.loads(out)["n"] == 4
+
+
+def test_a_class_that_the_model_writes_differently_is_no_other_prediction(mine: Path, tmp_path: Path) -> None:
+    run(mine, "--data", f"voc:{mine}", "--limit", "2", "--figures", "--out", str(tmp_path))
+    found = {(image.label, *image.predictions.values()) for image in read_results(tmp_path).gallery}
+    assert found == {("red_disc", "red_disc"), ("blue_square", "blue_square")}

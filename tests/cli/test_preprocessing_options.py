@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
@@ -63,6 +64,16 @@ def test_compare_prints_both(checkpoint: Path) -> None:
     text = run(*words)[0]
     assert "preprocessing of shapes_cnn: resize 64 bilinear, crop 64×64, mean 0.45, std 0.25 (from the model's card)" in text
     assert "preprocessing of mine: resize 64 bilinear, crop 64×64, mean 0.45, std 0.25 (guessed from net:shapes_cnn)" in text
+
+
+def test_a_guess_says_how_to_correct_it(checkpoint: Path) -> None:
+    photo = checkpoint.with_name("photo.png")
+    Image.new("RGB", (64, 64), "red").save(photo)
+    words = ["explain", photo, "--methods", "SM", "--model", checkpoint, "--arch", "net:shapes_cnn"]
+    words += ["--out", checkpoint.with_name("x.png")]
+    hint = "If the network was trained otherwise: --input-size, --resize, --interpolation, --mean and --std."
+    assert hint in run(*words)[0]
+    assert hint not in run(*words, "--input-size", "64", "--interpolation", "bilinear", "--mean", "0.45", "--std", "0.25")[0]
 
 
 def test_an_accuracy_far_below_the_card_or_the_expected_one_is_a_warning() -> None:

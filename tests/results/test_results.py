@@ -86,3 +86,9 @@ def test_a_map_is_resized_as_torch_does_it(shape: tuple[int, int]) -> None:
     tensor = torch.from_numpy(heat.astype(np.float32))[None, None]
     expected = torch.nn.functional.interpolate(tensor, shape, mode="bilinear", align_corners=False)[0, 0].numpy()
     assert np.allclose(resized(heat, shape).astype(np.float32), expected, atol=2e-3)
+
+
+def test_results_print_in_one_line() -> None:
+    table = pd.DataFrame({"model": ["a", "b"]})
+    results = Results("mine", {"similarity": table})
+    assert repr(results) == "<Results of mine: rows 0, models 0, faults 0, similarity 2 rows>"

@@ -30,6 +30,12 @@ def free(gaussian: float) -> pd.DataFrame:
     ("levels", "gaussian", "looks", "reason"),
     [
         ({"SM": 0.1, "BIG": 0.6}, 0.2, True, "the lift of BIG (0.594) is significantly above that of a Gaussian"),
+        (
+            {"SM": 0.5, "IG": 0.6, "BIG": 0.7},
+            0.2,
+            True,
+            "the lift of SM (0.494), IG (0.594) and BIG (0.694) is significantly",
+        ),
         ({"SM": -0.1, "BIG": -0.2}, 0.2, False, "no method is significantly above chance"),
         ({"SM": 0.0, "BIG": 0.0}, 0.2, False, "no method is significantly above chance"),  # a precise zero is an answer
         ({"SM": 0.05, "BIG": 0.1}, 0.2, None, "the lift is above chance (SM 0.0"),  # as random weights do

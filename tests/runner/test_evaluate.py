@@ -19,6 +19,7 @@ from locality.boundary import find_boundary
 from locality.data.dataset import ImageDataset, load_dataset
 from locality.data.defaults import default_data
 from locality.model_calls import Model
+from locality.report.explanation import explain_image
 from locality.results.folder import read_results
 from locality.results.schema import ROWS
 from locality.runner.evaluate import evaluate, fitted
@@ -232,6 +233,12 @@ def test_progress_is_reported(model: nn.Module, data: ImageDataset) -> None:
 def test_bad_settings(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Settings(**arguments)  # type: ignore[arg-type]
+
+
+def test_a_single_method_is_not_taken_apart(model: nn.Module, data: ImageDataset) -> None:
+    for call in (lambda: evaluate(model, data, "SM"), lambda: explain_image(model, torch.rand(3, 8, 8), "SM")):
+        with pytest.raises(TypeError, match=r"`methods` must be a list of names, got 'SM': pass \['SM'\]"):
+            call()
 
 
 def test_default_data(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -287,3 +287,17 @@ def test_parts_of_a_suite(tmp_path: Path) -> None:
     names = ["locality", "robust 1", "robust 2", "layer_randomisation", "searches fast", "searches paper", "gallery"]
     assert [part.name for part in parts] == names
     assert [part.limit for part in parts] == [None, 2, None, 16, 64, 64, 3]
+
+
+def test_a_model_of_ones_own_takes_what_load_model_takes(tmp_path: Path) -> None:
+    (tmp_path / "net.pth").touch()
+    model = f'load = "{tmp_path}/net.pth"\narch = "torchvision:resnet18"\n'
+    text = f'[[models]]\nname = "mine"\n{model}input_size = {{}}\nclasses = ["cat", "dog"]\nmulti_label = 1\n'
+    (choice,) = read_suite(written(tmp_path, text.format(64))).models
+    assert (choice.input_size, choice.classes, choice.multi_label) == (64, ("cat", "dog"), 1)
+    (choice,) = read_suite(written(tmp_path, text.format([64, 48]))).models
+    assert choice.input_size == (64, 48)
+    with pytest.raises(SuiteError, match=r"`models\[0\].input_size` must be a whole number or a list of 2, got 'large'"):
+        read_suite(written(tmp_path, text.format("'large'")))
+    with pytest.raises(SuiteError, match=r"`mine` is not a model: .*, and `load` takes the path of a checkpoint"):
+        read_suite(written(tmp_path, 'models = ["mine"]'))

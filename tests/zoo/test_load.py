@@ -82,7 +82,7 @@ def test_shipped_models_load(name: str) -> None:
         ("weights/none.pth", "`weights/none.pth` is not a file"),
         ("none.safetensors", "`none.safetensors` is not a file"),
         ("~nobody_at_all/a.pth", "`~nobody_at_all/a.pth` starts with a user whose home folder is unknown"),
-        ("torchvision:resnet50", "is an architecture without weights"),
+        ("torchvision:resnet50", "as its architecture (--model FILE --arch torchvision:resnet50)"),
         ("net:tiny_vit", "is an architecture without weights"),
         ("timm:resnet5", "did you mean 'timm:resnet50'"),
         ("timm:resnet50.none", "timm has no weights for `resnet50.none`: it has timm:resnet50.a1_in1k"),
@@ -310,7 +310,9 @@ def hub(server: Server, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_timm_asks_before_it_fetches(hub: nn.Module, server: Server, cache: Path) -> None:
-    with pytest.raises(MissingWeightsError, match=r"`locality models fetch timm:test_resnet.r160_in1k`") as caught:
+    with pytest.raises(
+        MissingWeightsError, match=r"`locality models fetch timm:test_resnet.r160_in1k --trust-first-download`"
+    ) as caught:
         load_model("timm:test_resnet")
     assert str(cache / "models/timm/test_resnet.r160_in1k.safetensors") in str(caught.value)
     assert server.asked == []

@@ -50,7 +50,9 @@ def test_a_guess_is_said_to_be_one_and_what_is_given_is_used(checkpoint: Path) -
 
 def test_every_kind_of_model_says_where_its_preprocessing_comes_from() -> None:
     assert load_model("shapes_cnn").preprocessing.endswith("(from the model's card)")
-    assert load_model("torchvision.models:resnet18").preprocessing == (
+    with pytest.warns(UserWarning, match=r"has random weights: .*--arch torchvision:resnet18"):
+        model = load_model("torchvision.models:resnet18")
+    assert model.preprocessing == (
         "resize 256 bilinear, crop 224×224, no normalisation (guessed from torchvision.models:resnet18)"
     )
     assert model_preprocessing(nn.Flatten()) == "none, since the model has no `.spec`"

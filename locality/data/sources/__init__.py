@@ -84,6 +84,13 @@ def _opened(name: str, split: str, seed: int, options: dict[str, Any]) -> Source
             return manifest_source(guess.path, **options)
         return replace(opener(guess.path, split, **options), guess=guess.text)
     _check_options(kind, SOURCES[kind], options)
+    source = _of_kind(kind, rest, name, split, seed, options)
+    if name == kind and Path(kind).exists():
+        return replace(source, guess=f"{kind} is the data set of that name: for the folder {kind} write ./{kind}")
+    return source
+
+
+def _of_kind(kind: str, rest: str, name: str, split: str, seed: int, options: dict[str, Any]) -> Source:
     if kind == "shapes":
         return shapes.shapes(split, seed=seed, **(options | {"cue": rest} if rest else options))
     if kind == "photos":
@@ -113,5 +120,6 @@ def _location(kind: str) -> str:
     if path is None:
         ways = [f"pass `{kind}:PATH`", *([f"set {variable}"] if variable else [])]
         ways += [f"run `locality data get {kind}`"] if kind in FETCHABLE else []
+        ways += [f"write `./{kind}` for the folder of that name"] if Path(kind).exists() else []
         raise DataError(f"`{kind}` is not on this machine: {', '.join(ways[:-1])}{', or ' if ways[1:] else ''}{ways[-1]}")
     return str(path)

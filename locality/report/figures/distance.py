@@ -181,7 +181,7 @@ DISTANCE = Drawing(
             "locality, the lines would rise too.",
         ),
         *KINDS,
-        "Bars and bands are 95 % bootstrap intervals over images; ten or more models have no bands.",
+        "Bars and bands are 95 % bootstrap intervals over images; for ten models or more, bands are omitted.",
         ABSTENTIONS,
         PANELS,
         If("correlation", "ρ is Spearman's rank correlation: over models, and over the images of a model (median)."),

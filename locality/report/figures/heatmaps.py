@@ -209,9 +209,8 @@ def _write_title(panel: Axes, row: Row, above: bool) -> None:
     if not above:
         panel.set_ylabel("\n".join(_row_title(row)), fontsize=7)
         return
-    note = panel.annotate(
-        ": ".join(_row_title(row)), (0, 1), (0, 2.5), xycoords="axes fraction", textcoords="offset points", fontsize=7
-    )
+    title = ": ".join(_row_title(row)).replace("\n", " ")
+    note = panel.annotate(title, (0, 1), (0, 2.5), xycoords="axes fraction", textcoords="offset points", fontsize=7)
     note.set_in_layout(False)  # it may be longer than the tile is wide
 
 
@@ -221,7 +220,7 @@ def _row_title(row: Row) -> list[str]:
     if row.abstained:
         label = f"{label}, abstained"
     elif prediction is not None and prediction != row.image.label:
-        label = f"{label}, predicted {plain(prediction)}"
+        label = f"{label},\npredicted {plain(prediction)}"  # in one line it may be longer than the tile is high
     return [*([row.note] if row.note else []), plain(row.model.name), label]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -51,9 +52,8 @@ def score_histogram(
         for place, model in enumerate(models):
             filled = len(models) == 1
             numbers, colour = defined[model.name, method], LOOKS[model.kind].colour if filled else METHOD_LOOKS[place][0]
-            panel.hist(
-                numbers, edges, histtype="stepfilled" if filled else "step", color=colour, alpha=0.35 if filled else 1
-            )
+            look: dict[str, Any] = {"alpha": 0.35, "edgecolor": "white"} if filled else {"histtype": "step"}
+            panel.hist(numbers, edges, color=colour, **look)
             if len(numbers):
                 panel.plot(numbers.mean(), 1.0, "v", color=colour, transform=panel.get_xaxis_transform(), clip_on=False)
         panel.axvline(0 if score == "lift" else np.nan, color=GREY, linewidth=0.9, linestyle=(0, (4, 2.5)))
@@ -61,10 +61,11 @@ def score_histogram(
         undefined = sum(len(values[model.name, method]) - len(defined[model.name, method]) for model in models)
         write_note(panel, f"{undefined:,} undefined" if undefined else " ")
     label_axes(axes, SCORE_TITLES[score], "images", width)
+    lines, names = [Line2D([], [], color=GREY, marker="v", linestyle="none")], ["mean"]
     if len(models) > 1:
-        lines = [Line2D([], [], color=METHOD_LOOKS[place][0]) for place in range(len(models))]
-        names = [plain(model.name) for model in models]
-        figure.legend(lines, names, loc="outside lower center", ncols=2 if width == "column" else 4)
+        lines += [Line2D([], [], color=METHOD_LOOKS[place][0]) for place in range(len(models))]
+        names += [plain(model.name) for model in models]
+    figure.legend(lines, names, loc="outside lower center", ncols=2 if width == "column" else 4)
     elements: list[Element] = ["several panels"] if len(chosen) > 1 else []
     return Plot(figure, frozenset(elements))
 

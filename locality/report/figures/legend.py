@@ -32,6 +32,8 @@ def model_legend(
         (Line2D([], [], linestyle="", marker=marker, markerfacecolor="white", markeredgecolor=INK), plain(family))
         for family, marker in family_markers(models).items()
     ]
+    if len(families) == 1:
+        families = []  # every point has its marker
     kinds = [
         (Line2D([], [], linestyle="", marker="o", **look.marker), "training unknown" if kind == "unknown" else kind)
         for kind, look in LOOKS.items()

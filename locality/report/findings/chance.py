@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from locality.report.aggregates import Aggregates, panel_methods, uniform_scores
 from locality.report.estimates import estimates, floats
-from locality.report.findings.wording import CORRECTED, counted, listed, significantly_above
+from locality.report.findings.wording import CORRECTED, significantly_above
 from locality.report.pairs import Pair, paired_differences
 from locality.report.views import place
 from locality.results.results import Results
+from locality.results.wording import counted, listed
 
 NAMED = 3  # models named in a sentence
 

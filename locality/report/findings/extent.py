@@ -6,9 +6,9 @@ import numpy as np
 
 from locality.report.aggregates import Aggregates
 from locality.report.estimates import floats
-from locality.report.findings.wording import counted, listed
 from locality.report.models import KINDS
 from locality.results.results import Results
+from locality.results.wording import counted, listed
 
 
 def extent(results: Results, means: Aggregates) -> list[str]:

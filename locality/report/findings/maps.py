@@ -6,12 +6,12 @@ import numpy as np
 
 from locality.report.aggregates import Aggregates
 from locality.report.estimates import estimates, floats
-from locality.report.findings.wording import counted, listed
 from locality.report.models import COMPARED
 from locality.report.pairs import paired_differences
 from locality.report.tables.formats import signed_text
 from locality.report.tables.similarity import pair_title
 from locality.results.results import Results
+from locality.results.wording import counted, listed
 
 
 def closer_maps(results: Results, means: Aggregates) -> list[str]:

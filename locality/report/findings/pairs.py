@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from locality.report.aggregates import Aggregates, panel_methods
-from locality.report.findings.wording import CORRECTED, counted, positive, significantly_above
+from locality.report.findings.wording import CORRECTED, positive, significantly_above
 from locality.report.models import COMPARED
 from locality.results.results import Results
+from locality.results.wording import counted
 
 
 def higher_than_counterpart(results: Results, means: Aggregates) -> list[str]:

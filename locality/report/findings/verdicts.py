@@ -6,10 +6,10 @@ import functools
 from collections.abc import Sequence
 
 from locality.report.aggregates import Aggregates
-from locality.report.findings.wording import counted, listed
 from locality.report.models import models_of
 from locality.results.results import Results
 from locality.results.verdict import Verdict, seen, verdict
+from locality.results.wording import counted, listed
 
 NAMED = 6  # models named per answer
 

@@ -69,3 +69,15 @@ def test_a_manifest_is_read_where_it_is_all_there_is(tmp_path: Path) -> None:
     assert read.name == "mine"
     assert set(read.manifest.images["source"]) == {"my camera"}
     assert set(read.manifest.images["licence"]) == {"CC0-1.0"}
+
+
+def test_a_folder_with_the_name_of_a_data_set_is_pointed_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load_dataset("photos").source.guess == ""
+    for name in ("photos", "coco"):
+        (tmp_path / name).mkdir()
+    assert load_dataset("photos").source.guess == "photos is the data set of that name: for the folder photos write ./photos"
+    monkeypatch.delenv("LOCALITY_COCO", raising=False)
+    monkeypatch.setenv("LOCALITY_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(DataError, match=r"run `locality data get coco`, or write `./coco` for the folder of that name"):
+        load_dataset("coco")

@@ -123,7 +123,7 @@ def test_a_map_that_is_undefined_or_missing_says_so() -> None:
     said = [[text.get_text() for text in axes.texts] for axes in figure.axes[1:4]]
     assert said == [["undefined"], [], ["undefined"]]
     assert figure.axes[1].get_xlabel() == "F1 undefined"
-    assert "circle, predicted star" in figure.axes[0].get_ylabel()
+    assert "circle,\npredicted star" in figure.axes[0].get_ylabel()
 
 
 def test_nothing_to_draw_is_an_error() -> None:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from matplotlib.patches import Rectangle
 from report.made_up_results import MODELS, made_up_results, small_results
 
 from locality.report.aggregates import NotMeasuredError, aggregate
@@ -26,7 +27,7 @@ def test_the_best_images_come_first_and_the_worst_last(one_model: Results) -> No
     labels = {image.image_id: image.label for image in one_model.gallery}
     titles = [panel.get_ylabel().split("\n") for panel in figure.axes if panel.get_ylabel().startswith(("best", "worst"))]
     assert [title[0] for title in titles] == ["best 1", "best 2", "best 3", "worst 2", "worst 1"]
-    assert [title[-1].split(",")[0] for title in titles] == [labels[image] for image in lifts.index]
+    assert [title[2].split(",")[0] for title in titles] == [labels[image] for image in lifts.index]
     own = rows[(rows["image_id"] == lifts.index[0]) & (rows["method"] == "SM")]["lift"].iloc[0]
     assert figure.axes[1].get_xlabel() == f"lift {own:.2f}".replace("-", "−")
 
@@ -39,13 +40,15 @@ def test_without_maps_there_is_nothing_to_show() -> None:
 def test_every_image_is_in_the_histogram_once(one_model: Results) -> None:
     figure = score_histogram(one_model).figure
     for panel, method in zip(figure.axes, ("SM", "IG", "BIG"), strict=True):
-        [shape] = panel.patches
-        corners = shape.get_xy()  # type: ignore[attr-defined]
+        bars = [bar for bar in panel.patches if isinstance(bar, Rectangle)]
         own = one_model.rows.loc[one_model.rows["method"] == method, "lift"].dropna()
-        counts, _ = np.histogram(own, np.unique(corners[:, 0]))
+        counts, _ = np.histogram(own, [*(bar.get_x() for bar in bars), bars[-1].get_x() + bars[-1].get_width()])
         assert counts.sum() == len(own)
-        assert corners[:, 1].max() == counts.max()
-    assert len(score_histogram(small_results()).figure.legends) == 1
+        assert [bar.get_height() for bar in bars] == counts.tolist()
+    [legend] = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["mean"]  # what the triangle is
+    [several] = score_histogram(small_results()).figure.legends
+    assert len(several.get_texts()) == 1 + 6  # models
 
 
 def test_the_means_of_one_model_are_in_one_figure(one_model: Results) -> None:

@@ -285,3 +285,24 @@ def test_dark_mode_and_the_first_column(window: Browser, page: Path) -> None:
     emulate("light")
     sticky = "return getComputedStyle(document.querySelector('table.sortable tbody td')).position"
     assert window.run(sticky) == "sticky"
+
+
+@needs_browser
+@pytest.mark.slow
+def test_on_a_phone_figures_scroll_at_a_size_at_which_they_can_be_read(window: Browser, page: Path) -> None:
+    phone = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    window.call("/goog/cdp/execute", {"cmd": "Emulation.setDeviceMetricsOverride", "params": phone})
+    try:
+        shown(window, page)
+        widths = window.run(
+            "return Array.from(document.querySelectorAll('#figures img')).map((image) => [image.clientWidth, image.width])"
+        )
+        captions = window.run(
+            "return Array.from(document.querySelectorAll('#figures figcaption')).map((text) => text.clientWidth)"
+        )
+        assert window.run("return document.documentElement.scrollWidth") == 390  # the page itself does not scroll sideways
+        assert widths
+        assert max(width for width, _ in widths) > 600
+        assert max(captions) < 390
+    finally:
+        window.call("/goog/cdp/execute", {"cmd": "Emulation.clearDeviceMetricsOverride", "params": {}})
