@@ -72,7 +72,7 @@ def compare(
             options.loaded_data(data_name, model.spec, limit, seed, boxes, data_option, cue, region) for model in models
         ]
         evaluations = [
-            evaluate_with(settings, model, own_images, batch_size, name=name, points=path_points)
+            evaluate_with(settings, model, own_images, batch_size, name=name, points=path_points, region_tests=False)
             for name, model, own_images in zip(names, models, images, strict=True)
         ]
     comparison = compare_evaluations(*evaluations)

@@ -20,12 +20,14 @@ from locality.errors import ArgumentError
 
 if TYPE_CHECKING:
     from locality.runner.evaluation import Evaluation
+    from locality.runner.region_summary import RegionSummary
     from locality.runner.summary import ModelSummary
 
 OUT_HELP = "Folder for summary.json, rows.csv and the tables that `locality table`, `figures` and `report` read."
 FIGURES_HELP = (
     "With --out: keep the maps of the images with the highest and lowest lift, and draw them and a histogram of the scores."
 )
+REGION_TESTS_HELP = "Also test decisions with the region or the rest greyed, blurred, swapped, noisy: 19 forwards per image."
 FIGURES = ("extremes", "histogram")
 GALLERY = 8  # images whose maps are kept: four with the highest lift, four with the lowest
 LARGE_GAP = 0.1  # of |f(x) − f(baseline)|
@@ -50,6 +52,7 @@ def evaluate(
     channels: options.Channels = "all",
     scores: options.Scores = "",
     points: options.PathPoints = "20",
+    region_tests: Annotated[bool, typer.Option(help=REGION_TESTS_HELP)] = True,
     arch: options.Arch = None,
     num_classes: options.NumClasses = None,
     preprocessing: Any = None,
@@ -79,7 +82,7 @@ def evaluate(
         network = options.loaded_model(model, arch, num_classes, device, download, preprocessing)
         images = options.loaded_data(data, network.spec, limit, seed, boxes, data_option, cue, region)
         extent: dict[str, Any] = {"points": path_points, "to": options.class_number(to, network.spec)}
-        extent["gallery"] = GALLERY if figures else 0
+        extent |= {"gallery": GALLERY if figures else 0, "region_tests": region_tests}
         evaluation = evaluate_with(settings, network, images, batch_size, name=model, scores=more_scores, **extent)
     if out is not None:
         evaluation.write(out)
@@ -140,6 +143,32 @@ def _print(summary: ModelSummary) -> None:
     _print_gaps(summary.gaps)
     note("model-free: maps that depend on neither the model nor the image, for comparison")
     note("lift: 0 is the score of the same attribution values shuffled over the image, 1 is perfect")
+    if summary.regions is not None:
+        _print_regions(summary.regions)
+
+
+def _print_regions(regions: RegionSummary) -> None:
+    """One row per region test, each beside its chance level."""
+    from locality.results.region_tests import title_of
+
+    titles = {"correct": "accuracy", "kept": "decision kept", "logit_change": "logit change"}
+    columns = [(title, number + suffix) for number, title in titles.items() for suffix in ("", "_elsewhere")]
+    header = [title if "_elsewhere" not in column else f"elsewhere ({title})" for title, column in columns]
+    rows = [
+        (title_of(test, regions.region), *(with_interval(numbers[column]) for _, column in columns))
+        for test, numbers in regions.tests.items()
+    ]
+    print_table(["region test", *header], rows, leave_out=[*header[:1:-1]])
+    core = regions.sensitivity
+    if core.used and core.value == core.value:
+        sensitivity = f"{core.value:.3f} [{core.low:.3f}, {core.high:.3f}]"
+    else:
+        sensitivity = "undefined"
+    where = "cue" if regions.region == "cue" else "object"
+    say(f"reliance on the {where} {with_interval(regions.reliance)}; relative core sensitivity {sensitivity}")
+    if regions.followed.used:
+        say(f"with another image's surroundings, predicted as that image's class: {with_interval(regions.followed)}")
+    note("elsewhere: the same change with the region moved to a random place; reliance: 0 is chance, 1 is the region alone")
 
 
 def _print_gaps(gaps: dict[str, float]) -> None:

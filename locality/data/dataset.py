@@ -270,6 +270,20 @@ def stack(samples: Sequence[Sample]) -> Batch:
     )
 
 
+def unstack(batch: Batch) -> list[Sample]:
+    """The samples of a batch, without what a batch does not have: outlines and cues.
+
+    >>> data = load_dataset("shapes", limit=2, count=10)
+    >>> [sample.id for sample in unstack(data.batch([1, 0]))] == [data[1].id, data[0].id]
+    True
+    """
+    labels = batch.labels.tolist()
+    return [
+        Sample(batch.ids[row], batch.images[row], labels[row], batch.boxes[row], batch.masks[row], batch.accepted[row])
+        for row in range(len(batch))
+    ]
+
+
 def _readable(reader: FileReader, order: NDArray[np.int64], limit: int | None) -> tuple[NDArray[np.int64], list[Fault]]:
     """The first `limit` images of the order that can be read, and the faults of those that cannot."""
     chosen: list[int] = []

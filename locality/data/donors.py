@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -13,16 +12,16 @@ from locality.types import Sample
 
 
 def donors(
-    data: ImageDataset, ids: Sequence[str], seed: int = 0, decoded: Mapping[int, Sample] | None = None
+    data: ImageDataset, ids: Sequence[str], seeds: Sequence[int], decoded: Mapping[int, Sample] | None = None
 ) -> list[Sample | None]:
     """The donor of each image named by its id; None where all images of the data are of its class, or cannot be read.
 
-    It is drawn from the other images of `data`, with a random number that depends on the seed and the id only. `decoded` has
-    samples that were read already, by their index in `data`.
+    It is drawn from the other images of `data` with the image's own seed. `decoded` has samples that were read already, by
+    their index in `data`.
 
     >>> from locality.data.dataset import load_dataset
     >>> data = load_dataset("shapes", limit=20, count=20)
-    >>> [donor] = donors(data, [data[3].id])
+    >>> [donor] = donors(data, [data[3].id], [0])
     >>> donor.label != data[3].label
     True
     """
@@ -31,17 +30,16 @@ def donors(
     index_of = {image_id: index for index, image_id in enumerate(image_ids)}
     known = dict(decoded or {})
 
-    def candidates(index: int) -> Iterator[int]:
+    def candidates(index: int, seed: int) -> Iterator[int]:
         others = np.flatnonzero(labels != labels[index])
         accepted = set(str(names[index]).split())  # data with numbered classes only have no names
-        start = _random_number(seed, str(image_ids[index]))
         for offset in range(len(others)):
-            other = int(others[(start + offset) % len(others)])
+            other = int(others[(seed + offset) % len(others)])
             if not accepted & set(str(names[other]).split()):
                 yield other
 
-    def donor(index: int) -> Sample | None:
-        for other in candidates(index):
+    def donor(index: int, seed: int) -> Sample | None:
+        for other in candidates(index, seed):
             if other in known:
                 return known[other]
             try:
@@ -50,9 +48,4 @@ def donors(
                 continue  # reported as a fault of the image itself
         return None
 
-    return [donor(index_of[image_id]) for image_id in ids]
-
-
-def _random_number(seed: int, image_id: str) -> int:
-    digest = hashlib.blake2b(image_id.encode(), digest_size=8, key=str(seed).encode()).digest()
-    return int.from_bytes(digest, "big")
+    return [donor(index_of[image_id], seed) for image_id, seed in zip(ids, seeds, strict=True)]

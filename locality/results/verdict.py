@@ -10,6 +10,10 @@ even random weights are above chance, because the borders of an image have littl
 
 Significant: the 95 % interval of the mean difference excludes 0, and Wilcoxon's p, Holm-corrected for the number of methods,
 is below 0.05.
+
+Region tests, which use no attribution, are asked too, if they were made on 10 images or more. If the reliance on the region
+is significantly below chance where the lift says that the model looks, or above it where the lift says that it does not, the
+two disagree and it cannot be told. They never decide alone.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from locality.results.region_tests import reliance
 from locality.results.wording import listed
 from locality.statistics import SIGNIFICANT, holm, paired
 from locality.types import Region
@@ -68,8 +73,16 @@ def seen(region: Region) -> str:
     return "the planted cue" if region == "cue" else "the object"
 
 
-def verdict(rows: pd.DataFrame, model_free: pd.DataFrame, seed: int = 0, region: Region = "box") -> Verdict:
+def verdict(
+    rows: pd.DataFrame,
+    model_free: pd.DataFrame,
+    seed: int = 0,
+    region: Region = "box",
+    tests: pd.DataFrame | None = None,
+) -> Verdict:
     """The verdict on one model, from its rows and those of the model-free maps on the same images, against the region.
+
+    `tests` are its region tests, without which the lift decides alone.
 
     >>> table = {"image_id": range(12), "method": "BIG"}
     >>> free = pd.DataFrame({**table, "method": "uniform", "lift": 0.0})
@@ -77,7 +90,28 @@ def verdict(rows: pd.DataFrame, model_free: pd.DataFrame, seed: int = 0, region:
     net looks at the object: the lift of BIG (0.355) is significantly above that of a uniform map (0.000); 12 images.
     """
     looks, reason = _judged(rows, model_free, seed)
+    if tests is not None and len(tests):
+        looks, reason = _with_tests(looks, reason, tests, region, seed)
     return Verdict(looks, reason, region)
+
+
+def _with_tests(looks: bool | None, reason: str, tests: pd.DataFrame, region: Region, seed: int) -> tuple[bool | None, str]:
+    """The answer of the lift, and what the region tests say to it."""
+    values = reliance(tests).dropna().to_numpy(dtype=np.float64)
+    if len(values) < FEWEST_IMAGES:
+        return looks, reason
+    [side] = _sides([values], np.zeros(len(values)), seed)
+    number = f"reliance {_text(values)}"
+    if side == 0:
+        return looks, f"{reason}; region tests are inconclusive ({number})"
+    if looks is None:
+        than = "more" if side > 0 else "less"
+        name = seen(region)
+        return looks, f"{reason}; by region tests it relies on {name} {than} than on an equal area elsewhere ({number})"
+    if looks == (side > 0):
+        return looks, f"{reason}; region tests agree ({number})"
+    where = "below" if side < 0 else "above"
+    return None, f"attribution and region tests disagree: {reason}, but by region tests the {number} is {where} chance"
 
 
 def _judged(rows: pd.DataFrame, model_free: pd.DataFrame, seed: int) -> tuple[bool | None, str]:

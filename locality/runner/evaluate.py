@@ -13,18 +13,23 @@ from torch import Tensor, nn
 
 from locality.attribution.all_at_once import names_of
 from locality.attribution.integrated_gradients import Points, quadrature
-from locality.data.dataset import ImageDataset, stack
+from locality.data.dataset import ImageDataset, stack, unstack
 from locality.errors import ArgumentError
+from locality.model_calls import model_device, open_model
 from locality.progress import Progress, no_progress
 from locality.progress import progress as progress_bar
+from locality.results.region_tests import REGIONS
+from locality.results.results import empty_table
 from locality.results.schema import SCORES
 from locality.runner.evaluation import Evaluation
 from locality.runner.explain_batch import METHODS, Settings, brackets_of, explain, gaps_of, rows_of
 from locality.runner.gallery_rows import extreme_images, gallery_rows
 from locality.runner.provenance import provenance
+from locality.runner.region_rows import region_rows
 from locality.runner.suite_models import family_of, model_row
 from locality.runner.summary import model_free_rows
 from locality.scores import check_scores
+from locality.scores.region_tests import RegionSettings
 from locality.types import Batch, Channels, ModelSpec, TargetName
 from locality.zoo.load import known_card
 from locality.zoo.pixel_model import PixelModel
@@ -49,14 +54,17 @@ def evaluate(
     points: Points = 20,
     to: int | None = None,
     gallery: int = 0,
+    region_tests: bool = True,
 ) -> Evaluation:
     """Measure how much of each map lies in the box, against chance, and how far the decision boundary is.
 
-    Images are fitted to `model.spec` where needed. Each is decoded once, and the model is opened once per batch. `scores`
+    Images are fitted to `model.spec` where needed. Each is decoded once, and the model is opened once per batch. (For region
+    tests, those of other batches that lend their background are read again.) `scores`
     are names in `locality.scores.SCORES` to measure besides precision, recall, F1 and lift. `points` are those on the
     paths of IG and BIG; "auto" takes as many as completeness needs. `to` is the class that boundary points must
     have: images that have it are at distance 0, and their BIG is zero. `gallery` is the number of images whose maps are
-    kept: those with the highest and the lowest lift.
+    kept: those with the highest and the lowest lift. `region_tests` also measures decisions on images whose region or rest
+    is greyed, blurred, swapped or noisy: 19 forward passes per image, no attribution.
 
     >>> from locality.data.dataset import load_dataset
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 64 * 64, 10))
@@ -66,7 +74,17 @@ def evaluate(
     """
     settings = Settings(tuple(names_of(methods)), search, target, channels, rho, seed)
     return evaluate_with(
-        settings, model, data, batch_size, device, progress, scores=scores, points=points, to=to, gallery=gallery
+        settings,
+        model,
+        data,
+        batch_size,
+        device,
+        progress,
+        scores=scores,
+        points=points,
+        to=to,
+        gallery=gallery,
+        region_tests=region_tests,
     )
 
 
@@ -82,6 +100,7 @@ def evaluate_with(
     points: Points = 20,
     to: int | None = None,
     gallery: int = 0,
+    region_tests: bool = True,
 ) -> Evaluation:
     """`evaluate` with settings that are checked already; `name` is that of the result, the model's own by default."""
     check_scores(scores)
@@ -101,14 +120,20 @@ def evaluate_with(
     data = fitted(model, data)
     on_device = model if device is None else copy.deepcopy(model).to(device)
     own_name = name_of(model)
-    rows, model_free, gaps, brackets = [], [], [], []
+    changes = RegionSettings() if region_tests else None
+    rows, model_free, gaps, brackets, regions = [], [], [], [], [empty_table(REGIONS)]
     hashed = set(data.fingerprint_indices())
     pixels: dict[int, Tensor] = {}
     with _reporting(progress, own_name) as report:
         done = 0
         report(done, len(data))  # the start: after the first batch, rate and time left are known
         for batch in batches(data, batch_size):
-            explanations = explain(on_device, batch, settings, points=points, to=to)
+            with open_model(on_device, batch.images.to(model_device(on_device) or "cpu")) as calls:
+                explanations = explain(on_device, batch, settings, calls, points=points, to=to)
+                if changes is not None:
+                    possible = explanations.batch  # without labels that the model cannot have
+                    read = dict(enumerate(unstack(batch), start=done))
+                    regions.append(region_rows(on_device, possible, data, own_name, changes, settings.seed, read, calls))
             rows.append(rows_of(explanations, settings, own_name, more_scores))
             gaps.append(gaps_of(explanations))
             brackets.append(brackets_of(explanations))
@@ -117,7 +142,7 @@ def evaluate_with(
             done += len(batch)
             report(done, len(data))
     scored = pd.concat(rows, ignore_index=True)
-    chosen = {"scores": more_scores, "points": str(points), "to": to}
+    chosen = {"scores": more_scores, "points": str(points), "to": to, "region_tests": changes and asdict(changes)}
     about = provenance(model, data, asdict(settings) | chosen, data.fingerprint(pixels))
     evaluation = Evaluation(
         name or own_name,
@@ -128,6 +153,7 @@ def evaluate_with(
         pd.concat(brackets, ignore_index=True),
         about,
         _described(model, name or own_name, data.name, about["weights_sha256"]),
+        regions=pd.concat(regions[1:] or regions, ignore_index=True),
     )
     extreme = extreme_images(scored, gallery)
     if not extreme:

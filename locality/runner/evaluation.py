@@ -15,6 +15,7 @@ from locality.errors import ArgumentError
 from locality.files import write_atomically, write_csv
 from locality.results.folder import RunFolder, write_results
 from locality.results.gallery import GALLERY
+from locality.results.region_tests import REGIONS
 from locality.results.results import Results, empty_table
 from locality.results.schema import MODEL_FREE, ROWS
 from locality.results.verdict import Verdict, verdict
@@ -39,8 +40,9 @@ class Evaluation:
     `model_free` has the same scores of maps that know neither the model nor the image, for comparison. `gaps` has the
     completeness gap of IG and BIG, |Σ map − (f(x) − f(b))| / |f(x) − f(b)|, one row per image × method. `brackets` has the
     certified radius and the distance of each boundary point, between which the nearest boundary lies; it has rows for
-    networks made for small Lipschitz constants, such as `liresnet`. `models` describes the model, and `gallery` has the maps
-    of some images; both are as in the results of a benchmark.
+    networks made for small Lipschitz constants, such as `liresnet`. `regions` has the region tests, one row per
+    image × test. `models` describes the model, and `gallery` has the maps of some images. These three are as in the results
+    of a benchmark.
     """
 
     model: str
@@ -52,21 +54,23 @@ class Evaluation:
     provenance: dict[str, Any]
     models: pd.DataFrame
     gallery: pd.DataFrame = field(default_factory=functools.partial(empty_table, GALLERY))
+    regions: pd.DataFrame = field(default_factory=functools.partial(empty_table, REGIONS))
 
     @functools.cached_property
     def summary(self) -> ModelSummary:
         """Means with 95 % intervals."""
-        return model_summary(self.rows, self.model_free, gaps=self.gaps, brackets=self.brackets)
+        return model_summary(self.rows, self.model_free, gaps=self.gaps, brackets=self.brackets, regions=self.regions)
 
     @functools.cached_property
     def verdict(self) -> Verdict:
         """Whether the model looks at the object: yes, no, or None where it cannot be told; with the reason."""
-        return verdict(self.rows, self.model_free, region=self.provenance["region"])
+        return verdict(self.rows, self.model_free, region=self.provenance["region"], tests=self.regions)
 
     @property
     def results(self) -> Results:
         """The tables as a benchmark has them, for tables, figures and reports."""
-        tables = {"rows": self.rows, "models": self.models, "model_free": self.model_free, "gallery": self.gallery}
+        tables = {"rows": self.rows, "models": self.models, "model_free": self.model_free}
+        tables |= {"gallery": self.gallery, "regions": self.regions}
         return Results(f"{self.model} on {self.data}", tables, self.provenance)
 
     def to_json(self) -> dict[str, Any]:
@@ -81,6 +85,7 @@ class Evaluation:
         results = self.results
         further = {column: float for column in self.rows.columns if column not in ROWS}
         schemas = {"rows": {**ROWS, **further}, "model_free": {**MODEL_FREE, **further}, "gallery": GALLERY}
+        schemas["regions"] = REGIONS
         write_results(results, out, schemas)
         write_csv(out / "rows.csv", self.rows)
         write_atomically(out / "summary.json", json.dumps(self.to_json(), indent=2, ensure_ascii=False, allow_nan=False))

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from locality.data.dataset import ImageDataset
 from locality.data.donors import donors
 from locality.model_calls import Calls, model_device
+from locality.model_calls.randomness import image_seeds
 from locality.results.region_tests import REGIONS
 from locality.scores.interventions import background_images
 from locality.scores.region_tests import TESTS, RegionSettings, region_tests
@@ -29,7 +30,7 @@ def region_rows(
 ) -> pd.DataFrame:
     """One row per image × test, with the columns of `REGIONS`; donors are images of `data` of another class."""
     device = model_device(model) or torch.device("cpu")
-    given = donors(data, batch.ids, seed, decoded)
+    given = donors(data, batch.ids, image_seeds(batch.images, seed), decoded)
     tests = region_tests(
         model,
         batch.images.to(device),

@@ -12,6 +12,8 @@ import pandas as pd
 
 from locality.intervals import UNBOUNDED
 from locality.results.schema import ROWS, SCORES, SUPPORTS
+from locality.runner.region_summary import RegionSummary, region_summary
+from locality.runner.summary_json import defined_number, summary_json
 from locality.statistics import Summary, share, summary
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ class ModelSummary:
     gaps: dict[str, float]  # median completeness gap of each method that integrates; `nan` where undefined
     tightness: float = math.nan  # median certified radius / distance of the boundary points
     bracketed: int = 0  # boundary points with a certified radius
+    regions: RegionSummary | None = None  # of the region tests, if they were made
 
     @property
     def abstained_share(self) -> float:
@@ -46,16 +49,17 @@ class ModelSummary:
         return {
             "n": self.images,
             "accuracy": summary_json(self.accuracy),
-            "abstained": {"count": self.abstained, "share": _number(self.abstained_share)},
+            "abstained": {"count": self.abstained, "share": defined_number(self.abstained_share)},
             "methods": _scores_json(self.methods),
             "model_free": _scores_json(self.model_free),
             "boundary": {
                 "found": self.found,
                 "searched": self.searched,
                 "distance": summary_json(self.distance),
-                "radius_over_distance": {"median": _number(self.tightness), "used": self.bracketed},
+                "radius_over_distance": {"median": defined_number(self.tightness), "used": self.bracketed},
             },
-            "completeness": {name: {"median_gap": _number(gap)} for name, gap in self.gaps.items()},
+            "regions": None if self.regions is None else self.regions.to_json(),
+            "completeness": {name: {"median_gap": defined_number(gap)} for name, gap in self.gaps.items()},
         }
 
 
@@ -65,6 +69,7 @@ def model_summary(
     seed: int = 0,
     gaps: pd.DataFrame | None = None,
     brackets: pd.DataFrame | None = None,
+    regions: pd.DataFrame | None = None,
 ) -> ModelSummary:
     """The summary of one model's rows."""
     images = rows.drop_duplicates("image_id")
@@ -86,6 +91,7 @@ def model_summary(
         else {str(name): float(part.median()) for name, part in gaps.groupby("method", sort=False)["gap"]},
         tightness=float((apart["radius"] / apart["distance"]).median()) if len(apart) else math.nan,
         bracketed=len(apart),
+        regions=None if regions is None or not len(regions) else region_summary(regions, seed),
     )
 
 
@@ -114,24 +120,5 @@ def model_free_rows(batch: Batch, settings: Settings, model_name: str, more_scor
     return pd.concat(tables, ignore_index=True)
 
 
-def summary_json(value: Summary) -> dict[str, Any]:
-    """Mean, interval and counts as plain values; undefined is None.
-
-    >>> summary_json(summary([float("nan")]))
-    {'mean': None, 'low': None, 'high': None, 'used': 0, 'undefined': 1}
-    """
-    return {
-        "mean": _number(value.mean),
-        "low": _number(value.low),
-        "high": _number(value.high),
-        "used": value.used,
-        "undefined": value.undefined,
-    }
-
-
 def _scores_json(methods: Scores) -> dict[str, Any]:
     return {name: {score: summary_json(value) for score, value in scores.items()} for name, scores in methods.items()}
-
-
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else value

@@ -79,6 +79,7 @@ def test_json_is_one_object_as_the_design_says() -> None:
         "abstained",
         "model_free",
         "boundary",
+        "regions",
         "completeness",
         "provenance",
         "verdict",

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from locality.results.region_tests import INSIDE, OUTSIDE
 from locality.results.verdict import Verdict, verdict
 
 COUNT = 24
@@ -58,6 +59,42 @@ def test_too_few_images_have_no_verdict() -> None:
     assert used == 9
     assert verdict(rows, free(0.2)) == Verdict(None, "9 images have a lift by every method, 10 are needed")
     assert verdict(rows[rows["method"] == "SM"], free(0.2)).looks is True
+
+
+def removals(inside: float, elsewhere: float, images: int = COUNT) -> pd.DataFrame:
+    """Removals: the share of images whose decision is lost without the region, and without another place."""
+    tables = []
+    for test in (*INSIDE, *OUTSIDE):
+        lost, lost_there = (np.arange(images) < round(share * images) for share in (inside, elsewhere))
+        kept, kept_there = (~lost, ~lost_there) if test in INSIDE else (lost, lost_there)
+        columns = {"test": test, "kept": kept.astype(float), "kept_elsewhere": kept_there.astype(float)}
+        tables.append(pd.DataFrame({"image_id": [f"i{index}" for index in range(images)], **columns}))
+    return pd.concat(tables, ignore_index=True)
+
+
+LOOKS, LOOKS_NOT, UNKNOWN = {"BIG": 0.6}, {"BIG": -0.2}, {"BIG": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("levels", "inside", "elsewhere", "looks", "said"),
+    [
+        (LOOKS, 1.0, 0.2, True, "24 images; region tests agree (reliance 0.792)"),
+        (LOOKS, 0.5, 0.5, True, "24 images; region tests are inconclusive (reliance 0.000)"),
+        (LOOKS, 0.2, 1.0, None, "attribution and region tests disagree: the lift of BIG (0.594)"),
+        (LOOKS_NOT, 0.2, 1.0, False, "region tests agree (reliance −0.792)"),
+        (LOOKS_NOT, 1.0, 1.0, False, "inconclusive (reliance 0.000)"),  # a region that any other place does as well
+        (LOOKS_NOT, 1.0, 0.2, None, "but by region tests the reliance 0.792 is above chance"),
+        (UNKNOWN, 1.0, 0.2, None, "it relies on the object more than on an equal area elsewhere (reliance 0.792)"),
+        (UNKNOWN, 0.2, 1.0, None, "it relies on the object less than on an equal area elsewhere (reliance −0.792)"),
+    ],
+)
+def test_region_tests_agree_or_make_it_unknown(
+    levels: dict[str, float], inside: float, elsewhere: float, looks: bool | None, said: str
+) -> None:
+    found = verdict(lifts(**levels), free(0.2), tests=removals(inside, elsewhere))
+    assert found.looks is looks, found
+    assert said in found.reason
+    assert verdict(lifts(**levels), free(0.2), tests=removals(inside, elsewhere, 9)) == verdict(lifts(**levels), free(0.2))
 
 
 def test_sentences_and_json() -> None:

@@ -176,7 +176,7 @@ def test_each_image_is_decoded_once(
     model: PixelModel, data: ImageDataset, readings: Counter[str], spec: bool, batch_size: int | None
 ) -> None:
     evaluated = model if spec else model.net
-    evaluation = evaluate(evaluated, data, ["SM"], batch_size=batch_size, progress=False)
+    evaluation = evaluate(evaluated, data, ["SM"], batch_size=batch_size, progress=False, region_tests=batch_size is None)
     assert readings == dict.fromkeys(evaluation.rows["image_id"], 1)
     assert evaluation.provenance["data_sha256"] == fitted(evaluated, data).fingerprint()
     assert set(evaluation.summary.model_free) == {"uniform", "random", "centred Gaussian"}

@@ -4,7 +4,8 @@ import pandas as pd
 import pytest
 
 from locality.runner.compare import has_verdict, paired_differences, verdict
-from locality.runner.summary import model_summary, summary_json
+from locality.runner.summary import model_summary
+from locality.runner.summary_json import summary_json
 from locality.statistics import Paired, wilson_interval
 
 

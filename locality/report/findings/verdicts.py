@@ -24,7 +24,9 @@ def verdicts(results: Results) -> dict[str, Verdict]:
     for model in models_of(results):
         own, own_free = rows[rows["model"] == model.name], free[free["model"] == model.name]
         if len(own) and len(own_free):
-            found[model.name] = verdict(own, own_free, region=results.region)
+            tests = results.get("regions")
+            own_tests = None if tests is None else tests[tests["model"] == model.name]
+            found[model.name] = verdict(own, own_free, region=results.region, tests=own_tests)
     return found
 
 
