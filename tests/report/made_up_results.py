@@ -22,6 +22,7 @@ from locality.results.gallery import GalleryImage, gallery_table
 from locality.results.results import Results
 from locality.results.schema import CORE, Schema
 from locality.runner.measurements import MEASUREMENTS
+from locality.scores.region_tests import TESTS
 from locality.zoo.trainings import kind_of
 
 SCHEMAS: dict[str, Schema] = {name: table for one in MEASUREMENTS.values() for name, table in one.tables.items()}
@@ -79,6 +80,8 @@ def made_up_results(
     random = np.random.default_rng(0)
     rows, robust, similarity, faithfulness, randomised, searches = [], [], [], [], [], []
     curvature = Curvature()
+    tested: list[tuple[object, ...]] = []
+    kept = np.random.default_rng(3)
     certified: list[tuple[object, ...]] = []
     margins = np.random.default_rng(2)  # its own, so that other tables are as they were
     ids = [f"image-{index}" for index in range(images)]
@@ -120,6 +123,7 @@ def made_up_results(
                 searches.append((model.name, ids[index], search, far, there, gradients, gradients // 2, seconds))
     for model in models:
         curvature.add(model, images)
+        tested += _region_rows(model, ids, shares.tolist(), kept)
     free = [
         (model.name, image, name, share, 1.0, 2 * share / (1 + share), lift)
         for model in models
@@ -136,6 +140,7 @@ def made_up_results(
         "model_free": free,
         "faults": [(models[0].name, "block 3", "image-7", "out of memory")],
         "robust": robust,
+        "regions": tested,
         "certified": certified,
         "similarity": similarity,
         "faithfulness": faithfulness,
@@ -150,6 +155,23 @@ def made_up_results(
     pictures = [_gallery_image(ids[index], index, models, random, size) for index in range(min(gallery, images))]
     tables["gallery"] = gallery_table(pictures)
     return Results(name, tables, {"suite": name, "seed": 0, "versions": {"locality": "0.1.0"}})
+
+
+def _region_rows(
+    model: MadeUp, ids: list[str], shares: list[float], random: np.random.Generator
+) -> list[tuple[object, ...]]:
+    """Decisions are kept without the background and lost without the object, the more often the higher the F1 of BIG."""
+    rows: list[tuple[object, ...]] = []
+    for index, image in enumerate(ids):
+        right = bool(random.random() < model.accuracy)
+        for test in TESTS:
+            needed = 2 * (model.f1[2] - 0.42) if model.training != "random" else 0.0
+            chance = 0.5 + (0.5 if test.startswith("outside") else -0.5) * needed
+            here, there = float(random.random() < chance), float(random.random() < 0.5)
+            donor = ("image-0", 3) if test == "outside_swapped" else (None, -1)
+            numbers = (right * here, here, here - 1, int(random.integers(10)), right * there, there, there - 1, 0)
+            rows.append((model.name, image, "box", shares[index], 0.2, test, right, *numbers, *donor))
+    return rows
 
 
 class Curvature:

@@ -21,6 +21,7 @@ from locality.report.figures.histogram import HISTOGRAM
 from locality.report.figures.layer_randomisation import LAYER_RANDOMISATION
 from locality.report.figures.means import MEANS
 from locality.report.figures.options import FigureOptions, by_data, file_words
+from locality.report.figures.regions import REGIONS
 from locality.report.figures.robust_accuracy import ROBUST_ACCURACY
 from locality.report.figures.style import ACROSS, Width
 from locality.results.results import Results
@@ -36,6 +37,7 @@ FIGURES: dict[str, Drawing] = {
     "B.1": PRECISION,
     "B.2": RECALL,
     "distance": DISTANCE,
+    "regions": REGIONS,
     "extremes": EXTREMES,
     "histogram": HISTOGRAM,
     "means": MEANS,

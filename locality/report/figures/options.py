@@ -21,7 +21,7 @@ class FigureOptions:
     """What to draw; None is what the paper draws."""
 
     methods: tuple[str, ...] | None = None
-    score: str | None = None  # of Figures 3.2, 3.4, distance, wci, trh and gap; B.1 and B.2 have their own
+    score: str | None = None  # of Figures 3.2, 3.4, distance, regions, wci, trh and gap; B.1 and B.2 have their own
     budget: Budget | None = None  # of Figure 3.4
 
 

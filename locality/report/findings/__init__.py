@@ -9,6 +9,7 @@ from locality.report.findings.chance import above_chance, above_random_weights, 
 from locality.report.findings.extent import abstentions, extent, faults
 from locality.report.findings.maps import closer_maps, layer_randomisation
 from locality.report.findings.pairs import above_every_standard_model, boundary_distance, higher_than_counterpart
+from locality.report.findings.regions import attribution_and_intervention, higher_reliance_than_counterpart, relied_on
 from locality.report.findings.trends import trend_with_accuracy, trend_with_robust_accuracy
 from locality.report.findings.verdicts import looking_models
 from locality.results.results import Results, unfinished
@@ -26,6 +27,9 @@ FINDINGS: tuple[Finding, ...] = (
     trend_with_accuracy,
     trend_with_robust_accuracy,
     above_random_weights,
+    relied_on,
+    higher_reliance_than_counterpart,
+    attribution_and_intervention,
     boundary_distance,
     closer_maps,
     layer_randomisation,

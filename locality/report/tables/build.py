@@ -15,6 +15,7 @@ from locality.report.tables.generic import generic_table
 from locality.report.tables.locality import locality_table
 from locality.report.tables.overview import overview_table
 from locality.report.tables.pairs import pairs_table
+from locality.report.tables.regions import region_tests_table, regions_table
 from locality.report.tables.robust import robust_table
 from locality.report.tables.searches import searches_table
 from locality.report.tables.similarity import similarity_table
@@ -28,6 +29,8 @@ TABLES: dict[str, TableFunction] = {
     "locality": locality_table,
     "pairs": pairs_table,
     "robust": robust_table,
+    "regions": regions_table,
+    "region_tests": region_tests_table,
     "certified": certified_table,
     "similarity": similarity_table,
     "searches": searches_table,
