@@ -46,6 +46,7 @@ def test_results_older_than_the_column_have_a_kind() -> None:
 def test_git_leaves_them_alone() -> None:
     results = "bench/results"
     paths = [f"{results}/tiny/tables/gallery.parquet", f"{results}/tiny_full/gallery.parquet", f"{results}/tiny/report.html"]
+    paths += [f"{results}/imagenet/tables/gallery.parquet", f"{results}/imagenet/report.html"]
     paths += [f"{results}/demo/units/0a.gallery.parquet", f"{results}/tiny/units/0a.json"]
     assert git("check-ignore", "--no-index", *paths, f"{results}/demo/tables/gallery.parquet") == paths
 
