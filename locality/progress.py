@@ -66,22 +66,30 @@ class Report:
     total: int | None
 
 
+def nothing_more() -> str:
+    """The default of `more` arguments: nothing."""
+    return ""
+
+
 @contextmanager
-def progress(title: str, unit: str = "images") -> Iterator[Progress]:
-    """Show the progress of what is titled `title`; yields the function to report it with."""
+def progress(title: str, unit: str = "images", more: Callable[[], str] = nothing_more) -> Iterator[Progress]:
+    """Show the progress of what is titled `title`; yields the function to report it with.
+
+    `more` gives what is to be read after the counts at each moment, such as the current loss.
+    """
     title = printable(title)
     if is_quiet():
         yield no_progress
     elif sys.stderr.isatty():
-        with _bar(title, unit) as report:
+        with _bar(title, unit, more) as report:
             yield report
     else:
-        with _lines(title, unit) as report:
+        with _lines(title, unit, more) as report:
             yield report
 
 
 @contextmanager
-def _bar(title: str, unit: str) -> Iterator[Progress]:
+def _bar(title: str, unit: str, more: Callable[[], str]) -> Iterator[Progress]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -107,7 +115,8 @@ def _bar(title: str, unit: str) -> Iterator[Progress]:
 
         def render(self, task: Task) -> Text:
             now = time.monotonic()
-            return Text((pace_text(reports[0], reports[-1], now) if reports else "") or f"{time_text(now - start)} so far")
+            pace = (pace_text(reports[0], reports[-1], now) if reports else "") or f"{time_text(now - start)} so far"
+            return Text(", ".join(filter(None, (more(), pace))))
 
     counts = (
         [DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()]
@@ -125,8 +134,8 @@ def _bar(title: str, unit: str) -> Iterator[Progress]:
 
 
 @contextmanager
-def _lines(title: str, unit: str) -> Iterator[Progress]:
-    lines = _Lines(title, unit, time.monotonic())
+def _lines(title: str, unit: str, more: Callable[[], str]) -> Iterator[Progress]:
+    lines = _Lines(title, unit, time.monotonic(), more)
     stop = threading.Event()
 
     def show_signs() -> None:
@@ -146,8 +155,8 @@ def _lines(title: str, unit: str) -> Iterator[Progress]:
 class _Lines:
     """A line every few seconds: what is finished, or how long the work has taken while nothing is."""
 
-    def __init__(self, title: str, unit: str, start: float) -> None:
-        self.title, self.unit, self.start = title, unit, start
+    def __init__(self, title: str, unit: str, start: float, more: Callable[[], str] = nothing_more) -> None:
+        self.title, self.unit, self.start, self.more = title, unit, start, more
         self.last = start  # when a line was printed
         self.wait = SECONDS_BEFORE_FIRST_LINE
         self.first: Report | None = None
@@ -181,7 +190,8 @@ class _Lines:
             if self.now is None
             else [f"{self.now.done:,}{f' of {self.now.total:,}' if self.now.total else ''} {self.unit}"]
         )
-        print(f"{self.title}: {', '.join([*counted, *([pace] if pace else [])])}", file=sys.stderr, flush=True)
+        parts = filter(None, [*counted, self.more(), pace])
+        print(f"{self.title}: {', '.join(parts)}", file=sys.stderr, flush=True)
 
 
 def pace_text(first: Report, last: Report, now: float) -> str:

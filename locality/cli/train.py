@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +15,9 @@ import typer
 from locality.cli import completion, options
 from locality.cli.preprocessing_options import say_preprocessing
 from locality.cli.printing import say
-from locality.progress import is_quiet, open_no_progress, printable, progress
+from locality.cli.processes import is_main_process, printing_once
+from locality.errors import ArgumentError, DataError, ModelError
+from locality.progress import is_quiet, printable, progress
 
 if TYPE_CHECKING:
     from locality.training.recipe import Recipe
@@ -53,23 +57,24 @@ def train(
 
     from locality.training.export import write_model
     from locality.training.loop import train as train_recipe
-    from locality.training.recipe import read_recipe
-    from locality.training.reports import EpochLines, Listener
+    from locality.training.recipe import RecipeError, read_recipe
+    from locality.training.reports import EpochLines, LastLoss, Listener
     from locality.training.tensorboard import TensorBoardWriter
+    from locality.training.validation import best_epoch_text
 
-    chosen = read_recipe(recipe)
     if threads is not None:
         torch.set_num_threads(threads)
-    folder = out / chosen.name
-    listeners: list[Listener] = [EpochLines(_say_above_the_bar)]
-    # Set by torch's launcher: of several processes, only the first one prints.
-    opened = progress if os.environ.get("RANK", "0") == "0" else lambda title, unit: open_no_progress(title)
+    folder: Path | None = None
+    loss = LastLoss()
+    listeners: list[Listener] = [EpochLines(_say_above_the_bar), loss]
     try:
-        with ExitStack() as closed:
+        with printing_once(), ExitStack() as closed:
+            chosen = read_recipe(recipe)
+            folder = out / chosen.name
             if tensorboard:
                 listeners.append(closed.enter_context(closing(TensorBoardWriter(folder / "tensorboard"))))
-            report = closed.enter_context(opened(f"training {chosen.name}", "steps"))
-            trained = train_recipe(chosen, folder, report, device, workers, listeners)
+            report = closed.enter_context(progress(f"training {chosen.name}", "steps", loss.text))
+            trained = train_recipe(chosen, folder, report, device, workers, listeners, say=_say_above_the_bar)
         if not trained.is_main:
             return
         card = _card_in(folder, chosen) if trained.was_finished else None
@@ -80,13 +85,31 @@ def train(
         with progress("measuring", "images") as report:
             card = write_model(trained, chosen, folder, report)
     except KeyboardInterrupt:
-        saved = (folder / "state.pt").exists()
-        what = "The state is saved; run the same command to resume." if saved else "Nothing was saved yet."
-        say(f"Interrupted. {what}", error=True)
+        if is_main_process():
+            every = {"recipe": recipe, "out": out, "device": device, "workers": workers, "threads": threads}
+            _say_interrupted(folder, every | {"tensorboard": tensorboard})
         raise typer.Exit(130) from None
+    except (RecipeError, ArgumentError, DataError, ModelError):  # every process has the same mistake to report
+        if is_main_process():
+            raise
+        raise typer.Exit(2) from None
     say_preprocessing(trained.model)
     _say_accuracies(card)
+    if trained.best is not None:
+        say(best_epoch_text(trained.best, chosen.epochs))
     say(f"Finished: trained in {trained.minutes:.1f} minutes. {_files(folder, chosen)}")
+
+
+def _say_interrupted(folder: Path | None, options: Mapping[str, object]) -> None:
+    """What is saved after Ctrl-C, and the command that resumes."""
+    if folder is None or not (folder / "state.pt").exists():
+        say("Interrupted. Nothing was saved yet.", error=True)
+    elif int(os.environ.get("WORLD_SIZE", "1")) > 1:  # the words before ours, those of torch's launcher, are not known
+        say("Interrupted. The state is saved; run the same command to resume.", error=True)
+    else:
+        given = {f"--{name}": str(value) for name, value in options.items() if value not in (None, False, 0)}
+        words = [word for name, value in given.items() for word in ([name] if value == "True" else [name, value])]
+        say(f"Interrupted. The state is saved; resume with: {shlex.join(['locality', 'train', *words[1:]])}", error=True)
 
 
 def _say_above_the_bar(line: str) -> None:
@@ -107,8 +130,12 @@ def _card_in(folder: Path, recipe: Recipe) -> ModelCard | None:
 
 
 def _say_accuracies(card: ModelCard) -> None:
+    if not card.accuracy:
+        say("accuracy: not measured, because all images were trained on")
     for name, share in card.accuracy.items():
         say(f"{name}: {share:.1%}")
+    if card.note:
+        say(f"note: {card.note}")
 
 
 def _files(folder: Path, recipe: Recipe) -> str:

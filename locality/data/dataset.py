@@ -138,6 +138,10 @@ class ImageDataset(Dataset[Sample]):
         """The same images, fitted to the model of `spec`; labels index its classes, or the data's own if it lists none."""
         return ImageDataset(self.source, self.indices, spec, self.region, self.left_out, self.faults)
 
+    def take(self, places: NDArray[np.int64]) -> ImageDataset:
+        """The images at some places of this data set."""
+        return ImageDataset(self.source, self.indices[places], self.spec, self.region, self.left_out, self.faults)
+
     @property
     def name(self) -> str:
         return self.source.name

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -18,19 +18,57 @@ from torch.utils.data import Dataset
 
 from locality.data.dataset import ImageDataset, load_dataset
 from locality.data.selection import even_order
+from locality.errors import DataError
 from locality.progress import Progress
 from locality.training.recipe_parts import Augmentation
 from locality.types import ModelSpec
 
 
-def eval_images(name: str, spec: ModelSpec | None, limit: int) -> ImageDataset:
-    """The `eval` split, fitted to a model where its images are not of the model's size already."""
-    data = load_dataset(name, split="eval", max_box_share=None, limit=limit)
+class NoUnseenError(DataError):
+    """All images that a model could be measured on are among those it was trained on."""
+
+
+def eval_images(
+    name: str, spec: ModelSpec | None, limit: int | None, trained_on: ImageDataset | None = None
+) -> ImageDataset:
+    """The `eval` split without images that were trained on, fitted to a model; at most `limit`, balanced over the classes.
+
+    Data of one split only have no other images than those held out by `validation`; without it, that is a NoUnseenError.
+    """
+    data = load_dataset(name, split="eval", max_box_share=None, limit=limit if trained_on is None else None)
+    if trained_on is not None:
+        data = _balanced(_without(data, trained_on), limit)
     images = data.manifest.images
     sizes = set(zip(images["height"].tolist(), images["width"].tolist(), strict=True))
-    if spec is None or sizes == {spec.input_size}:
+    if spec is None or (sizes == {spec.input_size} and spec.resize in (None, max(spec.input_size)) and _same(data, spec)):
         return data
-    return ImageDataset(data.source, data.indices, replace(spec, classes=()), data.region, data.left_out, data.faults)
+    return data.for_model(spec)
+
+
+def _same(data: ImageDataset, spec: ModelSpec) -> bool:
+    """Whether the labels of the data are those of the model."""
+    return not spec.classes or data.source.classes == spec.classes
+
+
+def _without(data: ImageDataset, trained_on: ImageDataset) -> ImageDataset:
+    """The images that are not among those trained on."""
+    ids, seen_ids = data.manifest.images["id"].tolist(), trained_on.manifest.images["id"].tolist()
+    if not set(ids) & set(seen_ids):
+        return data
+    seen = set(zip(seen_ids, trained_on.contents(), strict=True))
+    unseen = [number for number, image in enumerate(zip(ids, data.contents(), strict=True)) if image not in seen]
+    if not unseen:
+        raise NoUnseenError(
+            f"{data.name} has no images besides those that are trained on: give it folders train and val, or hold some out "
+            "with validation = { share = 0.2 }"
+        )
+    return data.take(np.array(unseen))
+
+
+def _balanced(data: ImageDataset, limit: int | None) -> ImageDataset:
+    """The images that `load_dataset` selects with this limit."""
+    images = data.manifest.images
+    return data.take(np.sort(even_order(images["label"].to_numpy(), images["id"].tolist(), seed=0)[:limit]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +117,12 @@ class TrainingImages(Dataset[TrainingImage]):
         """Batches of all images, in order and without augmentation; a last batch that is not full is left out."""
         for first in range(0, len(self) - batch_size + 1, batch_size):
             yield torch.stack([self._sample(index)[0] for index in range(first, first + batch_size)])
+
+    def in_order(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Batches of all images, in order and without augmentation, and their labels; the last batch may be smaller."""
+        for first in range(0, len(self), batch_size):
+            samples = [self._sample(index) for index in range(first, min(first + batch_size, len(self)))]
+            yield torch.stack([image for image, _ in samples]), torch.tensor([label for _, label in samples])
 
     def balanced(self, count: int) -> tuple[Tensor, Tensor]:
         """At most `count` images, balanced over the classes and without augmentation, and their labels."""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from locality.errors import ArgumentError, Problem
 from locality.training.network import Network
 from locality.training.settings import problems_in
 from locality.training.step import TrainingBatch
-from locality.zoo.nets import NETS
 from locality.zoo.nets.centroid import CentroidNet
 
 if TYPE_CHECKING:
@@ -36,11 +34,10 @@ def centroid_net_problems(recipe: Recipe) -> list[Problem]:
     """A problem unless the recipe's network has centroids. The network is built without its weights."""
     if problems_in(recipe.net):
         return []  # listed already
-    with torch.random.fork_rng(devices=[]), torch.device("meta"):
-        try:
-            net = NETS[recipe.net.name](2, **recipe.net.options)
-        except (TypeError, ValueError):
-            return []  # reported when the network is built
+    try:
+        net = recipe.net.without_weights()
+    except (TypeError, ValueError):
+        return []  # reported when the network is built
     if isinstance(net, CentroidNet):
         return []
     return [Problem("", f"needs a network with centroids, which {recipe.net.name} does not have: choose centroid_net")]

@@ -12,15 +12,15 @@ from torch import Tensor
 
 from locality.certified.lipschitz import certificate_for
 from locality.certified.verified_accuracy import verified_accuracy
-from locality.data.dataset import ImageDataset
+from locality.data.dataset import ImageDataset, load_dataset
 from locality.files import file_hash, write_atomically
 from locality.progress import Progress, no_progress
 from locality.robustness.pgd import pgd
-from locality.training.batches import eval_images
-from locality.training.loop import Trained
+from locality.training.batches import NoUnseenError, eval_images
 from locality.training.losses.certified_loss import CertifiedLoss
 from locality.training.new_model import new_model
-from locality.training.recipe import Recipe
+from locality.training.recipe import RECIPES, Recipe, read_recipe
+from locality.training.trained import Trained
 from locality.types import Threat
 from locality.zoo.model_card import (
     ModelCard,
@@ -35,7 +35,7 @@ from locality.zoo.pixel_model import PixelModel
 
 PGD_STEPS = 10
 BATCH = 100
-MOST_IMAGES = 2_000
+MOST_IMAGES, FEWEST_IMAGES = 2_000, 200
 # Variants of a data set that are measured besides its own `eval` split: without the planted cue, and with another class's.
 VARIANTS = {"shapes": ("shapes:none", "shapes:swapped")}
 
@@ -48,16 +48,15 @@ def write_model(trained: Trained, recipe: Recipe, out: Path, progress: Progress 
     model.net.load_state_dict({name: _full(value) for name, value in load_file(weights).items()})
     card = ModelCard(
         spec=model.spec,
-        architecture=f"net:{recipe.net.name}",
+        architecture=recipe.net.architecture,
         options=recipe.net.options,
         weights=WeightFile(str(weights), f"sha256:{file_hash(weights)}"),
         parameters=sum(value.numel() for value in model.parameters()),
         data=recipe.data.name.split(":")[0],  # without its folder on this machine
         training=recipe.loss_name if recipe.epochs or recipe.start else "random",
         threat=recipe.threat,
-        accuracy=accuracies(model.eval(), recipe, progress),
-        licence="Apache-2.0",
-        paper="trained with locality (locality/training/recipes)",
+        accuracy=_measured(model.eval(), recipe, trained.data, progress),
+        **_origin(recipe, trained.held_out),
         run=TrainingRun(
             data_hash=trained.data.fingerprint(),
             recipe=recipe.as_table(),
@@ -68,6 +67,31 @@ def write_model(trained: Trained, recipe: Recipe, out: Path, progress: Progress 
     )
     write_card(card, card_path(weights))
     return card
+
+
+def _measured(model: PixelModel, recipe: Recipe, trained_on: ImageDataset, progress: Progress) -> dict[str, float]:
+    """The accuracies of a card; none where there are no images besides those trained on."""
+    try:
+        return accuracies(model, recipe, progress, trained_on)
+    except NoUnseenError:
+        return {}
+
+
+def _origin(recipe: Recipe, held_out: ImageDataset | None) -> dict[str, str]:
+    """Licence and origin of models of shipped recipes; that of other models is their owner's."""
+    if (RECIPES / f"{recipe.name}.toml").is_file() and read_recipe(recipe.name) == recipe:
+        return {"licence": "Apache-2.0", "paper": "trained with locality (locality/training/recipes)"}
+    notes = [] if recipe.start is None else [f"fine-tuned from {Path(recipe.start).name}"]
+    if held_out is not None and _measures(held_out, recipe):
+        notes.append(f"accuracy is that of the {len(held_out):,} images held out, which also chose the epoch")
+    return {"note": "; ".join(notes)}
+
+
+def _measures(held_out: ImageDataset, recipe: Recipe) -> bool:
+    """Whether the accuracy is measured on the images held out: the data have one split only."""
+    data = load_dataset(recipe.data.name, split="eval", max_box_share=None)
+    ids = (set(part.manifest.images["id"].tolist()) for part in (held_out, data))
+    return set.issubset(*ids) and set(held_out.contents()) <= set(data.contents())
 
 
 def write_weights(model: PixelModel, path: Path) -> None:
@@ -88,15 +112,20 @@ def write_weights(model: PixelModel, path: Path) -> None:
     write_atomically(path, lambda part: save_file(tensors, part))
 
 
-def accuracies(model: PixelModel, recipe: Recipe, progress: Progress = no_progress) -> dict[str, float]:
-    """Shares of the `eval` split that are classified correctly: clean, under PGD, provably, and in the data set's variants.
+def accuracies(
+    model: PixelModel, recipe: Recipe, progress: Progress = no_progress, trained_on: ImageDataset | None = None
+) -> dict[str, float]:
+    """Shares of the `eval` split that are classified correctly: clean, under PGD, provably, and in variants of the data.
+
+    Images that the model was `trained_on` are not among them.
 
     PGD is run at the threat that the model was trained against, if any, and at ℓ∞ with the recipe's `evaluate_epsilon`.
     A loss that attacks of few steps flatter has `evaluation_steps`, the number of steps of a second PGD. Models of certified
-    training are certified at the radius of their recipe.
+    training are certified at the radius of their recipe. At most `affordable_images` are measured.
     """
     name, spec = recipe.data.name, getattr(model, "spec", None)
-    data = eval_images(name, spec, MOST_IMAGES)
+    most = MOST_IMAGES if spec is None else affordable_images(*spec.input_size)
+    data = eval_images(name, spec, most, trained_on)
     threats = [recipe.threat, Threat("linf", recipe.evaluate_epsilon)]
     attacks = {
         accuracy_name(threat, f"pgd{steps}"): (threat, steps)
@@ -111,9 +140,18 @@ def accuracies(model: PixelModel, recipe: Recipe, progress: Progress = no_progre
         certified = verified_accuracy(model, data, certificate_for(model), (radius,), progress=progress)
         shares[certified_name(recipe.loss.threat)] = round(certified.accuracy(radius), 4)
     for variant in VARIANTS.get(name.split(":")[0], ()):
-        other = eval_images(variant, spec, MOST_IMAGES)
+        other = eval_images(variant, spec, most)
         shares[variant.split(":")[1]] = round(_correct(model, other, {}, progress)["clean"] / len(other), 4)
     return shares
+
+
+def affordable_images(height: int, width: int) -> int:
+    """The number of images of this size with as many pixels as 2,000 of 64×64; from 200 to 2,000.
+
+    >>> affordable_images(64, 64), affordable_images(96, 96), affordable_images(224, 224)
+    (2000, 888, 200)
+    """
+    return min(max(MOST_IMAGES * 64 * 64 // (height * width), FEWEST_IMAGES), MOST_IMAGES)
 
 
 def _correct(

@@ -13,9 +13,9 @@ from locality.data.dataset import ImageDataset
 from locality.progress import Progress, no_progress
 from locality.training.loop import train
 from locality.training.losses.standard import Standard
-from locality.training.new_model import Beginning, check_augmentation
+from locality.training.new_model import Beginning
 from locality.training.optimizer import Optimizer
-from locality.training.recipe import Recipe, check_recipe
+from locality.training.recipe import IN_MEMORY, Recipe
 from locality.training.recipe_parts import Augmentation, FineTuning, Net, TrainingData
 from locality.training.step import Loss
 from locality.types import ModelSpec
@@ -24,7 +24,6 @@ from locality.zoo.heads import check_new_classes, find_head, replace_head
 from locality.zoo.load import load_model
 from locality.zoo.pixel_model import PixelModel
 
-IN_MEMORY = "in memory"  # in place of the names that a recipe has
 STANDARD, UNCHANGED, CAREFUL = Standard(), Augmentation(), FineTuning()
 
 
@@ -79,9 +78,7 @@ def fine_tune(
         optimizer=Optimizer(learning_rate=learning_rate),
         fine_tuning=tuning,
     )
-    check_recipe(recipe, in_memory=True)  # before the images are looked at
-    check_augmentation(recipe, *template.spec.input_size)
-    begun = Beginning(fitted, lambda: copy.deepcopy(template), lambda model: None)
+    begun = Beginning(fitted, lambda: copy.deepcopy(template), lambda model: "weights of the given model")
     with TemporaryDirectory() as folder:
         return train(recipe, Path(folder), progress, device, begin=lambda: begun).model
 

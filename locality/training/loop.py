@@ -17,40 +17,27 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import update_bn
 from torch.utils.data import DataLoader
 
-from locality.data.dataset import ImageDataset
 from locality.errors import ArgumentError
 from locality.files import locked
 from locality.progress import Progress, no_progress
-from locality.training.averaging import Average
 from locality.training.batches import BatchKeys, TrainingImages, collate
 from locality.training.interrupts import ignore_interrupts, interrupts_noted
 from locality.training.monitor import Monitor, open_monitor
-from locality.training.network import FeatureModel, Network
-from locality.training.new_model import Beginning, beginning, check_augmentation
+from locality.training.network import FeatureModel, Network, Weights
+from locality.training.new_model import Beginning, beginning, run_problems
 from locality.training.processes import log_line, new_accelerator
 from locality.training.recipe import Recipe, RecipeError, check_recipe, recipe_from
-from locality.training.reports import Listener, Report
+from locality.training.reports import Listener, Report, beginning_text, say_nothing
 from locality.training.run_state import Log, RunState, State, check_state, read_state, write_state
 from locality.training.schedules import Moment
 from locality.training.step import NotFiniteError, Terms, TrainingStep
-from locality.zoo.pixel_model import PixelModel
+from locality.training.trained import Trained, finished
+from locality.training.validation import BestEpoch, best_epoch, held_out_part
 
 SECONDS_BETWEEN_STATES = 60.0
 STEPS_BETWEEN_LINES = 10
-
-
-@dataclass(frozen=True, eq=False)
-class Trained:
-    """What a run ends with; `model` is on the CPU, in eval mode, with the recipe's average of the weights."""
-
-    model: PixelModel
-    data: ImageDataset
-    minutes: float
-    is_main: bool  # of several processes, the one that writes files
-    was_finished: bool = False  # before this call
 
 
 def train(
@@ -61,12 +48,14 @@ def train(
     workers: int = 0,
     listeners: Sequence[Listener] = (),
     begin: Callable[[], Beginning] | None = None,
+    say: Callable[[str], None] = say_nothing,
 ) -> Trained:
     """Run `recipe`; the state and the log go to the folder `out`, and an interrupted run found there is resumed.
 
     `device` is "cpu", or None for the one that torch chooses. `listeners` are called with every line of the log, in the main
-    process. `begin` gives images and a model in memory, in place of those that the recipe names. Ctrl-C raises
-    KeyboardInterrupt after the step under way, and after the state was saved.
+    process, and `say` with what a person should know before the first step. `begin` gives images and a model in memory, in
+    place of those that the recipe names. Ctrl-C raises KeyboardInterrupt after the step under way, and after the state was
+    saved.
     """
     check_recipe(recipe, in_memory=begin is not None)
     if device not in (None, "cpu"):
@@ -74,7 +63,7 @@ def train(
             "device", "cpu, or omitted for torch's choice", device, "choose among GPUs with CUDA_VISIBLE_DEVICES"
         )
     with torch.random.fork_rng(), contextlib.ExitStack() as locks:
-        return _trained(recipe, begin or partial(beginning, recipe), out, progress, device, workers, listeners, locks)
+        return _trained(recipe, begin or partial(beginning, recipe), out, progress, device, workers, listeners, say, locks)
 
 
 def _trained(
@@ -85,29 +74,31 @@ def _trained(
     device: str | None,
     workers: int,
     listeners: Sequence[Listener],
+    say: Callable[[str], None],
     locks: contextlib.ExitStack,
 ) -> Trained:
     accelerator = new_accelerator(recipe.precision, device)
     resumed = out.is_dir()  # a new folder is created, and locked, when nothing can be wrong with the recipe any more
     if resumed and accelerator.is_main_process:
         locks.enter_context(locked(out))
-    if recipe.batch_size % accelerator.num_processes:
-        raise ArgumentError(
-            "batch_size", f"a multiple of the number of processes, {accelerator.num_processes}", recipe.batch_size
-        )
     begun = begin()
-    data = begun.data
+    data, held_out = begun.data, None
+    if recipe.validation is not None:
+        data, held_out = held_out_part(data, recipe.validation.share)
+    problems = run_problems(recipe, data, accelerator.num_processes)
+    if problems:
+        raise RecipeError(recipe.name, problems)
     images = TrainingImages(data, recipe.augmentation, recipe.seed)
-    if len(images) < recipe.batch_size:
-        raise ArgumentError("batch_size", f"at most the number of training images, {len(images)}", recipe.batch_size)
-    check_augmentation(recipe, *data[0].image.shape[-2:])
     fingerprint = data.fingerprint()
     state = _state_in(out / "state.pt", recipe, fingerprint)
     images.keep(no_progress)
     model = begun.model()
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    said = say if accelerator.is_main_process else say_nothing
     if state is None:
-        begun.start(model)
+        said(beginning_text(data, held_out, begun.start(model), model))
+        if begun.note:
+            said(begun.note)
     else:
         model.net.load_state_dict(state.weights)
     monitor = open_monitor(recipe, model, images)
@@ -131,7 +122,8 @@ def _trained(
         recipe.step_size(memory.get("step_size")),
     )
     done = 0 if state is None else state.step
-    run = _Run(out, step, monitor, fingerprint, 0.0 if state is None else state.seconds, time.monotonic())
+    best = best_epoch(recipe, held_out, memory.get("best_epoch"))
+    run = _Run(out, step, monitor, best, fingerprint, 0.0 if state is None else state.seconds, time.monotonic())
     keys = BatchKeys(
         len(images),
         recipe.batch_size,
@@ -144,10 +136,14 @@ def _trained(
     loader = DataLoader(
         images, batch_sampler=keys, collate_fn=collate, num_workers=workers, worker_init_fn=ignore_interrupts
     )
-    run.make_steps(loader, done, done + len(keys), progress, listeners if accelerator.is_main_process else ())
+    is_finished = not len(keys) or (best is not None and best.stops)
+    if state is not None and not is_finished:
+        said(f"resuming after step {done:,} of {done + len(keys):,}")
+    if not is_finished:
+        run.make_steps(loader, done, done + len(keys), progress, listeners if accelerator.is_main_process else ())
     accelerator.wait_for_everyone()
-    finished = _finished(begun.model(), step.average, images, recipe, accelerator.device)
-    return Trained(finished, data, run.seconds / 60, bool(accelerator.is_main_process), not len(keys))
+    model_of_run = finished(begun.model(), run.weights, step.average.stale_statistics, images, recipe, accelerator.device)
+    return Trained(model_of_run, data, run.seconds / 60, bool(accelerator.is_main_process), is_finished, held_out, best)
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,6 +153,7 @@ class _Run:
     out: Path
     step: TrainingStep
     monitor: Monitor | None
+    best: BestEpoch | None
     data: str  # the fingerprint of the training data
     seconds_before: float  # of earlier sittings
     began: float
@@ -164,6 +161,11 @@ class _Run:
     @property
     def net(self) -> nn.Module:
         return self.step.network.model.net
+
+    @property
+    def weights(self) -> Weights:
+        """What the run ends with."""
+        return self.best.weights if self.best is not None and self.best.epoch else self.step.average.result()
 
     @property
     def seconds(self) -> float:
@@ -188,11 +190,14 @@ class _Run:
                     self._report(moment, terms, listeners)
                 progress(number + 1, total)
                 now = time.monotonic()
-                if is_main and (now - saved > SECONDS_BETWEEN_STATES or number + 1 == total or interrupted()):
+                ended = number + 1 == total or (self.best is not None and self.best.stops)
+                if is_main and (now - saved > SECONDS_BETWEEN_STATES or ended or interrupted()):
                     self._save(number + 1)
                     saved = now
                 if is_main and interrupted():  # the others wait for this process, and end with it
                     raise KeyboardInterrupt
+                if ended:
+                    return
 
     def _one_step(self, moment: Moment, images: Tensor, labels: Tensor, seeds: Sequence[int]) -> Terms:
         buffers = {name: buffer.clone() for name, buffer in self.net.named_buffers()}
@@ -207,6 +212,8 @@ class _Run:
 
     def _report(self, moment: Moment, terms: Terms, listeners: Sequence[Listener]) -> None:
         line = log_line(moment, terms, self.step.accelerator)
+        if self.best is not None:
+            line |= self.best(moment, self.step)
         began = time.monotonic()
         measured = None if self.monitor is None else self.monitor(moment, line, self.step)
         now = time.monotonic()
@@ -231,7 +238,8 @@ class _Run:
                 "average": self.step.average.state,
                 "step_size": self.step.step_size.state,
                 "buffers": _buffers(self.net),
-            },
+            }
+            | ({} if self.best is None else {"best_epoch": self.best.state}),
             seconds=self.seconds,
             recipe=self.step.recipe.as_table(),
             data=self.data,
@@ -263,14 +271,3 @@ def _restore(net: nn.Module, buffers: Mapping[str, Tensor]) -> None:
     own = dict(net.named_buffers())
     for name, value in buffers.items():
         own[name].copy_(value)
-
-
-def _finished(
-    model: PixelModel, average: Average, images: TrainingImages, recipe: Recipe, device: torch.device
-) -> PixelModel:
-    """The model with the averaged weights and BatchNorm statistics that belong to them."""
-    model.net.load_state_dict(average.result())
-    if average.stale_statistics and not recipe.keeps_statistics:
-        torch.manual_seed(recipe.seed)  # networks with dropout draw from the global stream
-        update_bn(images.unchanged(recipe.batch_size), model.to(device), device)
-    return model.cpu().eval()

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from locality.data.dataset import ImageDataset, load_dataset
-from locality.errors import ArgumentError
+from locality.errors import ArgumentError, Problem
+from locality.training.batches import NoUnseenError, eval_images
 from locality.training.recipe import Recipe
+from locality.training.recipe_parts import Augmentation
+from locality.training.start import load_start, start_input
 from locality.types import ModelSpec
 from locality.zoo.architectures import build
-from locality.zoo.load import load_model
+from locality.zoo.heads import find_head
 from locality.zoo.nets import INPUT_SIZE
-from locality.zoo.nets.forward_pass import FeatureSequential
 from locality.zoo.pixel_model import PixelModel
 
 
@@ -25,19 +27,31 @@ class Beginning:
 
     data: ImageDataset
     model: Callable[[], PixelModel]  # a new one at each call, always with the same weights
-    start: Callable[[PixelModel], None]  # gives it the weights of the recipe's `start`
+    start: Callable[[PixelModel], str]  # gives it the weights of the recipe's `start`, and says so
+    note: str = ""  # what a person should know before the run
 
 
 def beginning(recipe: Recipe) -> Beginning:
     """What a recipe names: its images, fitted to the network, and the network."""
-    data = fitted_images(load_dataset(recipe.data.name, split="train", limit=recipe.data.limit), recipe)
-    return Beginning(data, lambda: new_model(recipe, data), lambda model: load_start(model, recipe))
+    found = load_dataset(recipe.data.name, split="train", limit=recipe.data.limit)
+    note = ""
+    if recipe.validation is None:  # what is wrong with the images to measure is said before the run
+        try:
+            eval_images(recipe.data.name, None, None, trained_on=found)
+        except NoUnseenError as error:
+            note = f"accuracy will not be measured: {error}"
+    data = fitted_images(found, recipe)
+
+    def start(model: PixelModel) -> str:
+        return "random weights" if recipe.start is None else load_start(model, recipe.start, recipe.net)
+
+    return Beginning(data, lambda: new_model(recipe, data), start, note)
 
 
 def new_net(recipe: Recipe, classes: int) -> nn.Module:
     """The recipe's network, with random weights of its seed."""
     try:
-        return build(f"net:{recipe.net.name}", classes, recipe.seed, recipe.net.options)
+        return build(recipe.net.architecture, classes, recipe.seed, recipe.net.options)
     except ArgumentError as error:
         raise error.renamed(f"net.{error.argument}") from None
 
@@ -45,56 +59,30 @@ def new_net(recipe: Recipe, classes: int) -> nn.Module:
 def new_model(recipe: Recipe, data: ImageDataset) -> PixelModel:
     """The recipe's network with random weights, the same in every process."""
     height, width = (int(side) for side in data[0].image.shape[-2:])
-    spec = ModelSpec(
-        recipe.name, (height, width), max(height, width), "bilinear", recipe.mean, recipe.std, data.source.classes
-    )
-    return PixelModel(new_net(recipe, len(spec.classes)), spec)
-
-
-def load_start(model: PixelModel, recipe: Recipe) -> None:
-    """Give the model the weights of the recipe's `start`, if it names one; that must be a model of the same kind.
-
-    If its head is of another kind, as that of a Centroid Net, what the model has in its place keeps its random weights.
-    """
-    if recipe.start is None:
-        return
-    start = load_model(recipe.start)
-    if (start.spec.mean, start.spec.std) != (model.spec.mean, model.spec.std):
-        raise ValueError(
-            f"`start`: {recipe.start} has mean {start.spec.mean} and std {start.spec.std}: give the recipe the same"
-        )
-    try:
-        model.net.load_state_dict(start_weights(model.net, start.net))
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())[:200]
-        raise ValueError(
-            f"`start`: {recipe.start} is not a {recipe.net.name} for {len(model.spec.classes)} classes: {reason}"
-        ) from None
-
-
-def start_weights(net: nn.Module, start: nn.Module) -> dict[str, Tensor]:
-    """The weights of `start`; where the heads are of different kinds, with the network's own from the start's head on."""
-    weights = start.state_dict()
-    if not (isinstance(net, FeatureSequential) and isinstance(start, FeatureSequential)):
-        return weights
-    if type(net.head) is type(start.head):
-        return weights
-    head = f"{len(start) - 1}."
-    encoder = {name: value for name, value in weights.items() if not name.startswith(head)}
-    return net.state_dict() | encoder
+    seen = data.spec or ModelSpec(recipe.name, (height, width), max(height, width))
+    classes = data.source.classes
+    spec = replace(seen, name=recipe.name, mean=recipe.mean, std=recipe.std, classes=classes, num_classes=len(classes))
+    model = PixelModel(new_net(recipe, len(classes)), spec)
+    if not recipe.net.is_own:
+        model.head_name = find_head(model)
+    return model
 
 
 def fitted_images(data: ImageDataset, recipe: Recipe) -> ImageDataset:
     """The images, all of one size that the recipe's network takes.
 
-    The recipe's `data.size` is the size, if it has one. Else images of one size stay as they are if the network takes them,
-    and others are resized and cropped to the 64×64 pixels that the networks were made for.
+    The recipe's `data.size` is the size, if it has one. Else networks of timm and torchvision see images as their start
+    does, or as they were published. For the networks of locality, images of one size stay as they are if the network takes
+    them, and others are resized and cropped to the 64×64 pixels that these networks were made for.
     """
     side = recipe.data.size
     if side is not None:
         if not _takes(recipe, (side, side), len(data.source.classes)):
-            raise ArgumentError("data.size", f"a size of images that {recipe.net.name} takes", side, "most take 64")
+            hint = "most take 64" if recipe.net.is_own else "leave it out for the size that it was published with"
+            raise ArgumentError("data.size", f"a size of images that {recipe.net.name} takes", side, hint)
         return _resized(data, recipe, (side, side))
+    if not recipe.net.is_own:
+        return data.for_model(replace(start_input(recipe.start, recipe.net), classes=data.source.classes))
     images = data.manifest.images
     sizes = set(zip(images["height"].tolist(), images["width"].tolist(), strict=True))
     if sizes == {INPUT_SIZE} or (len(sizes) == 1 and _takes(recipe, sizes.pop(), len(data.source.classes))):
@@ -118,16 +106,27 @@ def _takes(recipe: Recipe, size: tuple[int, int], classes: int) -> bool:
     return True
 
 
-def check_augmentation(recipe: Recipe, height: int, width: int) -> None:
-    """Raise if images of this size cannot be shifted as far as the recipe says, or have no room for its cutout.
+def run_problems(recipe: Recipe, data: ImageDataset, processes: int) -> list[Problem]:
+    """What is wrong with a recipe for these images to train on."""
+    problems = augmentation_problems(recipe.augmentation, *data[0].image.shape[-2:])
+    if recipe.batch_size % processes:
+        expected = f"a multiple of the number of processes, {processes}"
+        problems.append(Problem("batch_size", f"must be {expected}, got {recipe.batch_size}"))
+    if len(data) < recipe.batch_size:
+        expected = f"at most the number of training images, {len(data)}"
+        problems.append(Problem("batch_size", f"must be {expected}, got {recipe.batch_size}"))
+    return problems
+
+
+def augmentation_problems(augmentation: Augmentation, height: int, width: int) -> list[Problem]:
+    """Whether images of this size cannot be shifted as far, or have no room for the cutout.
 
     What a shift moves in is a mirrored edge, so it must be less than the side.
     """
-    pixels = {
-        "shift": (recipe.augmentation.shift, "a few pixels"),
-        "cutout": (recipe.augmentation.cutout, "a quarter of it"),
-    }
-    for name, (value, usual) in pixels.items():
-        if value >= min(height, width):
-            expected = f"less than the side of an image, which is {height}×{width}"
-            raise ArgumentError(f"augmentation.{name}", expected, value, f"{usual} is usual")
+    pixels = {"shift": (augmentation.shift, "a few pixels"), "cutout": (augmentation.cutout, "a quarter of it")}
+    expected = f"less than the side of an image, which is {height}×{width}"
+    return [
+        Problem(f"augmentation.{name}", f"must be {expected}, got {value}: {usual} is usual")
+        for name, (value, usual) in pixels.items()
+        if value >= min(height, width)
+    ]

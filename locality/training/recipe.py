@@ -27,13 +27,15 @@ from locality.training.settings import (
     read_settings,
     table_of,
 )
+from locality.training.start import start_input, start_net, start_problems, start_problems_here
 from locality.training.step import Loss, Regulariser, WeightShift
 from locality.training.step_size import STEP_SIZES, OneCycle, StepSizeSettings
+from locality.training.validation import Validation
 from locality.training.weight_shifts import WEIGHT_SHIFTS
 from locality.training.weight_shifts.no_shift import NoShift
 from locality.types import Threat
-from locality.zoo.architectures import is_function
 
+IN_MEMORY = "in memory"  # in place of the names of a network, data and start that are given in memory
 RECIPES = Path(__file__).parent / "recipes"
 
 
@@ -71,6 +73,7 @@ class Recipe:
     step_size: StepSizeSettings = field(default=OneCycle(), metadata=chosen_from(STEP_SIZES))
     average: AverageSettings = field(default=NoAverage(), metadata=chosen_from(AVERAGES))
     evaluate_epsilon: float = 4 / 255  # of the ℓ∞ attack whose accuracy every card reports
+    validation: Validation | None = None  # a held-out part that chooses the best epoch; None: the last epoch is kept
     monitor: MonitorSettings | None = None  # what is measured at the ends of epochs, besides the log
     fine_tuning: FineTuning | None = None  # how the weights of `start` are trained on; None: as random ones are
 
@@ -104,8 +107,7 @@ class Recipe:
         ]
         if self.seed >= 2**32:
             problems.append(Problem("seed", f"must be below 2³², got {self.seed}"))
-        if self.start is not None and is_function(self.start):
-            problems.append(Problem("start", f"must be a model or a checkpoint, not code to run, got {self.start!r}"))
+        problems += [] if self.start is None else start_problems(self.start)
         if not self.name or set(self.name) & set("/\\\0") or self.name.startswith("."):
             problems.append(Problem("name", f"must be usable as a file name, got {self.name!r}"))
         if not all(0 < value < float("inf") for value in self.std):
@@ -124,6 +126,7 @@ class Recipe:
             "step_size": self.step_size,
             "average": self.average,
             "fine_tuning": self.fine_tuning,
+            "validation": self.validation,
             **{path("regularisers", name): part for name, part in self.regularisers.items()},
         }
         return [
@@ -146,33 +149,68 @@ def read_recipe(source: str | Path) -> Recipe:
     if not file.is_file():
         names = sorted(shipped.stem for shipped in RECIPES.glob("*.toml"))
         raise unknown_choice("recipe", str(source), names, also="a TOML file")
-    return recipe_from(read_toml(file), str(file))
+    return recipe_from(read_toml(file), str(file), here=True)
 
 
-def recipe_from(table: Mapping[str, Any], source: str) -> Recipe:
-    """The recipe in a table, as a TOML file or a model's card holds it; `source` names it in the error."""
+def recipe_from(table: Mapping[str, Any], source: str, here: bool = False) -> Recipe:
+    """The recipe in a table, as a TOML file or a model's card holds it; `source` names it in the error.
+
+    A recipe to run `here` must find its data and its start on this machine.
+    """
     problems: list[Problem] = []
     plain = {key: value for key, value in table.items() if key != "regularisers"}
-    if isinstance(table.get("net"), Mapping):
+    if isinstance(table.get("net"), Mapping | str):
         plain["net"] = net_table(table["net"], problems)
+    plain |= _from_start(plain, problems)
     fallback = {"name": "recipe", "net": Net("shapes_cnn"), "data": TrainingData("shapes"), "epochs": 0}
     settings = read_settings(Recipe, plain, "", problems, **fallback)
     regularisers = _regularisers(table.get("regularisers", {}), problems)
     recipe = Recipe(**vars(settings) | {"regularisers": regularisers})
     wrong = {problem.where for problem in problems}
-    problems += [problem for problem in problems_in(recipe) if problem.where not in wrong]
+    further = problems_in(recipe) + (problems_here(recipe) if here else [])
+    problems += [problem for problem in further if problem.where not in wrong]
     if problems:
         raise RecipeError(source, problems)
     return recipe
 
 
+def problems_here(recipe: Recipe) -> list[Problem]:
+    """What the recipe needs and this machine does not have."""
+    of_start = [] if recipe.start is None or start_problems(recipe.start) else start_problems_here(recipe.start, recipe.net)
+    return of_start + recipe.data.problems_here()
+
+
 def check_recipe(recipe: Recipe, in_memory: bool = False) -> None:
     """Raise a RecipeError if the recipe cannot run. Network and data that are given `in_memory` are not named by it."""
-    problems = [problem for problem in problems_in(recipe) if not (in_memory and problem.where.startswith(("net", "data")))]
+    problems = problems_in(recipe) + problems_here(recipe)
+    if in_memory:
+        problems = [problem for problem in problems if not problem.where.startswith(("net", "data", "start"))]
     unknown = sorted(set(recipe.regularisers) - set(REGULARISERS))
     problems += [problem_of(unknown_choice("regularisers", name, REGULARISERS)) for name in unknown]
     if problems:
         raise RecipeError(recipe.name, problems)
+
+
+def _from_start(table: Mapping[str, Any], problems: list[Problem]) -> dict[str, Any]:
+    """What a recipe leaves out and its `start` says: the network, and the mean and deviation that its pixels get."""
+    start, named = table.get("start"), table.get("net")
+    if not isinstance(start, str) or {"net", "mean", "std"} <= set(table) or (named is not None and problems):
+        return {}
+    given = Net(**named) if isinstance(named, Mapping) and isinstance(named.get("name"), str) else None
+    if given is not None and given.problems():
+        return {}
+    wrong = start_problems(start) or start_problems_here(start, given)
+    if wrong:
+        if "net" in table:
+            return {}  # the start's problems are listed with the recipe's own
+        problems += [problem for problem in wrong if problem.where == "net"]
+        return {"net": {"name": "shapes_cnn"}}  # a stand-in, so that the net is not said to be missing, too
+    net = given or start_net(start)
+    if net is None:
+        return {}
+    seen = start_input(start, net)
+    filled = {"net": {"name": net.name, "options": net.options}, "mean": list(seen.mean), "std": list(seen.std)}
+    return {key: value for key, value in filled.items() if key not in table}
 
 
 def _regularisers(table: Any, problems: list[Problem]) -> dict[str, Any]:

@@ -5,34 +5,74 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field, make_dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
+import torch
+from torch import nn
+
 from locality.data.kinds import check_name
-from locality.errors import ArgumentError, Problem, unknown_choice
+from locality.errors import ArgumentError, ModelError, Problem, unknown_choice
 from locality.toml_settings import settings_from
 from locality.training.schedules import Moment
 from locality.training.settings import at_least_0, from_0_to_1, positive, problem_of
+from locality.zoo.architectures import build, check_library_net
 from locality.zoo.nets import NETS
 
 if TYPE_CHECKING:
     from locality.training.recipe import Recipe
 
+LIBRARIES = ("timm:", "torchvision:")
+WRITTEN = "timm:NAME or torchvision:NAME"
+GENERATED = ("shapes", "photos")  # data without a path
 MAX_SIZE = 1_024  # of training images: larger ones are a typing error
 
 
 @dataclass(frozen=True)
 class Net:
-    """A network of `NETS` and its options; `net = { name = "tiny_vit", depth = 6 }` in TOML."""
+    """A network of `NETS` and its options, or one of timm or torchvision.
+
+    In TOML: `net = "timm:resnet18"`, `net = { name = "tiny_vit", depth = 6 }`.
+    """
 
     name: str
     options: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def is_own(self) -> bool:
+        """Whether it is one of `NETS`."""
+        return not self.name.startswith(LIBRARIES)
+
+    @property
+    def architecture(self) -> str:
+        """The architecture as cards name it."""
+        return f"net:{self.name}" if self.is_own else self.name
+
+    def without_weights(self) -> nn.Module:
+        """The network for two classes, to look at its layers; those of locality have no memory for weights."""
+        if not self.is_own:
+            return build(self.architecture, 2)
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            return NETS[self.name](2, **self.options)
+
     def problems(self) -> list[Problem]:
+        if not self.is_own:
+            return self._library_problems()
         problems: list[Problem] = []
         if self.name not in NETS:
-            return [problem_of(unknown_choice("name", self.name, NETS))]
+            return [problem_of(unknown_choice("name", self.name, NETS, also=WRITTEN))]
         _typed_options(self.name, self.options, "", problems)
         return problems
+
+    def _library_problems(self) -> list[Problem]:
+        """Whether the library has the network; of a tagged name such as timm:resnet18.a1_in1k, that is a start."""
+        if self.options:
+            return [Problem("", f"must have no options for {self.name}, got {', '.join(self.options)}")]
+        try:
+            check_library_net(self.name)
+        except ModelError as error:
+            return [Problem("name", f"is unknown: {error}")]
+        return []
 
 
 @dataclass(frozen=True)
@@ -52,6 +92,13 @@ class TrainingData:
         except ArgumentError as error:
             problems.append(problem_of(error, "name"))
         return problems
+
+    def problems_here(self) -> list[Problem]:
+        """Whether there are such data on this machine."""
+        kind, _, place = self.name.partition(":")
+        if not place or kind in GENERATED or Path(place).expanduser().exists():
+            return []
+        return [Problem("data.name", f"must name data that exist, but there is no file or folder {place!r}")]
 
 
 @dataclass(frozen=True)
@@ -86,8 +133,10 @@ class FineTuning:
         return self.body_rate > 0 and moment.epoch >= self.head_epochs
 
 
-def net_table(table: Mapping[str, Any], problems: list[Problem]) -> dict[str, Any]:
+def net_table(table: Mapping[str, Any] | str, problems: list[Problem]) -> dict[str, Any]:
     """The table of a net with its options, which TOML has beside the name, in a table of their own."""
+    if isinstance(table, str):
+        return {"name": table, "options": {}}
     options = {key: value for key, value in table.items() if key != "name"}
     if table.get("name") in list(NETS):  # a list, since what TOML has there may not be hashable
         options = _typed_options(table["name"], options, "net", problems)

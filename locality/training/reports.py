@@ -6,8 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from locality.data.dataset import ImageDataset
 from locality.progress import duration_text
 from locality.training.schedules import Moment
+from locality.training.validation import best_text
+from locality.zoo.pixel_model import PixelModel
 
 Line = Mapping[str, Any]  # of log.jsonl or monitor.jsonl
 
@@ -26,6 +29,21 @@ class Report:
 Listener = Callable[[Report], None]  # called in the main process only
 
 
+def say_nothing(text: str) -> None:
+    """Say nothing: the default of `say` arguments."""
+
+
+def beginning_text(data: ImageDataset, held_out: ImageDataset | None, start: str, model: PixelModel) -> str:
+    """What a new run begins with, in one line."""
+    held = "" if held_out is None else f", {len(held_out):,} more held out"
+    parameters = sum(value.numel() for value in model.parameters())
+    size = "×".join(map(str, model.spec.input_size))
+    return (
+        f"training on {len(data):,} images of {len(model.spec.classes):,} classes at {size} pixels{held}; "
+        f"{parameters:,} parameters, {start}"
+    )
+
+
 @dataclass
 class EpochLines:
     """Listens to a run and says one line per epoch: means over its lines of the log, and what the monitor measured."""
@@ -41,6 +59,25 @@ class EpochLines:
             self.began, self.lines = report.seconds, []
 
 
+@dataclass
+class LastLoss:
+    """Listens to a run; called without a report, it gives the loss of the last line of the log, for a progress bar.
+
+    >>> loss = LastLoss()
+    >>> loss.text(), loss(Report(Moment(5, 12, 1, 3), {"loss": 1.23456}, None, 9.0)), loss.text()
+    ('', None, 'loss 1.235')
+    """
+
+    loss: float | None = None
+
+    def __call__(self, report: Report) -> None:
+        self.loss = float(report.logged["loss"])
+
+    def text(self) -> str:
+        """The loss in words; nothing before the first line."""
+        return "" if self.loss is None else f"loss {self.loss:.3f}"
+
+
 def epoch_text(report: Report, lines: list[Line], seconds: float) -> str:
     """An epoch in one line; `lines` are those of the log.
 
@@ -53,6 +90,8 @@ def epoch_text(report: Report, lines: list[Line], seconds: float) -> str:
         if name in report.logged:
             parts.append(f"{word} {_mean(lines, name):.1%}")
     parts.append(f"learning rate {report.logged['learning_rate']:.3g}")
+    if "best_epoch" in report.logged:
+        parts.append(best_text(report.logged))
     if report.measured is not None:
         parts += _measured_text(report.measured)
     parts.append(duration_text(seconds))

@@ -63,6 +63,15 @@ def build(architecture: str, classes: int | None, seed: int = 0, options: Mappin
     raise ArgumentError("arch", f"{KINDS}, or a model of the catalog", architecture, hint)
 
 
+def check_library_net(architecture: str) -> None:
+    """Raise a ModelError unless timm or torchvision has the network `timm:NAME` or `torchvision:NAME`."""
+    kind, _, name = architecture.partition(":")
+    if kind == "timm" and not _is_timm_model(name):
+        raise unknown_timm_model(name)
+    if kind == "torchvision":
+        _check_torchvision_model(name)
+
+
 def input_of(architecture: str, net: nn.Module, name: str) -> ModelSpec:
     """The preprocessing that the architecture was published with; a function's network gets pixels as they are."""
     kind, _, short = architecture.partition(":")
@@ -188,13 +197,19 @@ def unknown_timm_model(name: str) -> ModelError:
     return ModelError(f"timm has no model `{name}`{hint and f': {hint}'}")
 
 
-def _torchvision(name: str, classes: int) -> nn.Module:
+def _check_torchvision_model(name: str) -> None:
     import torchvision
 
     known = torchvision.models.list_models(module=torchvision.models)
     if name not in known:
         hint = did_you_mean(name, known)
         raise ModelError(f"torchvision has no classifier `{name}`{hint and f': {hint}'}")
+
+
+def _torchvision(name: str, classes: int) -> nn.Module:
+    import torchvision
+
+    _check_torchvision_model(name)
     net: nn.Module = torchvision.models.get_model(name, weights=None, num_classes=classes)
     return net
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import signal
 import sys
 import time
@@ -18,7 +19,7 @@ import locality.progress
 from locality.cli import app
 from locality.data.sources import shapes
 from locality.files import file_hash
-from locality.training import export, loop, reports
+from locality.training import export, loop, new_model, reports
 from locality.training.reports import EpochLines, Report
 from locality.training.run_state import RunState, write_state
 from locality.types import Threat
@@ -145,7 +146,8 @@ def test_ctrl_c_is_one_sentence(command: list[str], tmp_path: Path, monkeypatch:
     monkeypatch.setattr(reports, "EpochLines", Stopping)
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 130
-    assert result.stderr.splitlines()[-1] == "Interrupted. The state is saved; run the same command to resume."
+    resume = result.stderr.splitlines()[-1].removeprefix("Interrupted. The state is saved; resume with: locality ")
+    assert shlex.split(resume) == command
     assert torch.load(tmp_path / "runs/small/state.pt", weights_only=True)["step"] == 2
     monkeypatch.undo()
     monkeypatch.setattr(shapes, "DEFAULT_COUNT", {"eval": 60, "train": 60})
@@ -156,7 +158,7 @@ def test_ctrl_c_is_one_sentence(command: list[str], tmp_path: Path, monkeypatch:
     def at_once(*_: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(loop, "load_dataset", at_once)
+    monkeypatch.setattr(new_model, "load_dataset", at_once)
     command[3] = str(tmp_path / "other")
     result = CliRunner().invoke(app, command)
     assert (result.exit_code, result.stderr) == (130, "Interrupted. Nothing was saved yet.\n")

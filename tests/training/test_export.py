@@ -9,12 +9,12 @@ from safetensors.torch import load_file
 from locality.data.dataset import load_dataset
 from locality.training.export import accuracies, write_model, write_weights
 from locality.training.inner_attack import InnerAttack
-from locality.training.loop import Trained
 from locality.training.losses.adversarial import Adversarial
 from locality.training.losses.alp import Alp
 from locality.training.new_model import new_model
 from locality.training.recipe import Recipe, recipe_from
 from locality.training.recipe_parts import Net, TrainingData
+from locality.training.trained import Trained
 from locality.types import Threat
 from locality.zoo.load import load_model
 from locality.zoo.model_card import read_card

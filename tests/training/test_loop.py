@@ -185,7 +185,7 @@ def test_a_setting_that_is_new_since_the_state_counts_as_its_default(tmp_path: P
     del state["recipe"]["weight_shift"], state["recipe"]["loss"]["attack"]["mode"]
     torch.save(state, tmp_path / "state.pt")
     train(one, tmp_path, lambda done, total: pytest.fail("nothing is left to do"), device="cpu")
-    state["recipe"]["net"] = "shapes_cnn"  # as recipes were written before
+    state["recipe"]["net"] = ["shapes_cnn"]  # as another version could have written it
     torch.save(state, tmp_path / "state.pt")
     with pytest.raises(ValueError, match=r"belongs to another recipe \(loss, net, weight_shift changed\)"):
         train(one, tmp_path, device="cpu")

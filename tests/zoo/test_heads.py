@@ -3,14 +3,13 @@
 import copy
 
 import pytest
-import timm
 import torch
-import torchvision
 from known_models import small_network
 from torch import Tensor, nn
 
 from locality.errors import ModelError
 from locality.types import ModelSpec
+from locality.zoo.architectures import build
 from locality.zoo.heads import find_head, replace_head
 from locality.zoo.load import load_model
 from locality.zoo.nets.centroid import CentroidHead, centroid_net
@@ -73,10 +72,10 @@ def pixels(net: nn.Module, size: int = 8) -> PixelModel:
         (nn.Linear(12, 5), 2, None),
         (liresnet(5, depth=1, width=4, dimension=8), 64, "net.9"),
         (centroid_net(5, depth=1, width=4, dimension=8, features=4), 64, "net.10"),
-        (torchvision.models.squeezenet1_1(num_classes=5), 64, "net.classifier.1"),
-        (torchvision.models.resnet18(num_classes=5), 32, "net.fc"),
-        (timm.create_model("mobilenetv3_small_050", num_classes=5), 32, "net.classifier"),
-        (timm.create_model("test_vit", num_classes=5), 160, "net.head"),
+        (build("torchvision:squeezenet1_1", 5), 64, "net.classifier.1"),
+        (build("torchvision:resnet18", 5), 32, "net.fc"),
+        (build("timm:mobilenetv3_small_050", 5), 32, "net.classifier"),
+        (build("timm:test_vit", 5), 160, "net.head"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
 )

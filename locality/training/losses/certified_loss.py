@@ -21,7 +21,6 @@ from locality.training.schedules import SCHEDULES, Linear, Moment, Schedule
 from locality.training.settings import chosen_from, positive, problem_of, problems_in
 from locality.training.step import LossValue, Terms, TrainingBatch
 from locality.types import Threat
-from locality.zoo.nets import NETS
 from locality.zoo.nets.forward_pass import ForwardPass
 from locality.zoo.nets.lipschitz import LipschitzNet
 
@@ -75,11 +74,10 @@ class CertifiedLoss(ABC):
         """A problem unless the recipe's network has estimates of K. The network is built without its weights."""
         if problems_in(recipe.net):
             return []  # listed already
-        with torch.random.fork_rng(devices=[]), torch.device("meta"):
-            try:
-                net = NETS[recipe.net.name](2, **recipe.net.options)
-            except (TypeError, ValueError):
-                return []  # reported when the network is built
+        try:
+            net = recipe.net.without_weights()
+        except (TypeError, ValueError):
+            return []  # reported when the network is built
         return _net_problems(net, recipe.net.name)
 
 

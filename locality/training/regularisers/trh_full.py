@@ -15,7 +15,6 @@ from locality.curvature.output_gradients import logit_probe
 from locality.errors import ArgumentError, Problem
 from locality.training.regularisers.weighted import Weighted
 from locality.training.step import LossValue, TrainingBatch
-from locality.zoo.nets import NETS
 
 if TYPE_CHECKING:
     from locality.training.recipe import Recipe
@@ -51,10 +50,9 @@ class TrhFull(Weighted):
         return squared_gradient(weighted, signs, weights, differentiable)
 
     def problems_with(self, recipe: Recipe) -> list[Problem]:
-        if recipe.net.name not in NETS or recipe.net.problems():
+        if recipe.net.problems():
             return []
-        with torch.random.fork_rng(devices=[]), torch.device("meta"):
-            reason = unsuitable_module(NETS[recipe.net.name](2, **recipe.net.options))
+        reason = unsuitable_module(recipe.net.without_weights())
         text = f"needs a network that is piecewise linear in each layer, but {recipe.net.name} has {reason}"
         return [Problem("", text)] if reason else []
 

@@ -10,10 +10,10 @@ from toy_training import batch_of, network_of, number
 from locality.training.losses import LOSSES
 from locality.training.losses.centroid import CentroidCe, CentroidEmma, CentroidReject
 from locality.training.losses.emma import EMMA_LEAST
-from locality.training.new_model import start_weights
 from locality.training.recipe import RecipeError, recipe_from
 from locality.training.regularisers.centroids import Pull, Push
 from locality.training.schedules import Constant
+from locality.training.start import start_weights
 from locality.training.step import Loss, TrainingBatch
 from locality.zoo.nets.centroid import CentroidHead, CentroidNet
 from locality.zoo.nets.lipschitz import LipschitzLinear, LipschitzNet, NormalisedHead
