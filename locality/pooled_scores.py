@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from locality.intervals import CONFIDENCE, RESAMPLES
+from locality.intervals import CONFIDENCE
 from locality.statistics import Summary
 
 LEVELS = 256  # of a map; there are 255 thresholds between them
 OVERLAPS = (0.3, 0.5, 0.7)  # the IoU that a box must reach
+RESAMPLES = 1000  # each has a maximum over thresholds, so they cost more than those of a mean
 BLOCK = 100  # resamples at once
 Array = NDArray[Any]
 

@@ -71,14 +71,14 @@ def evaluate(
         from locality.runner.evaluate import evaluate_with
         from locality.runner.evaluation import refuse_benchmark
         from locality.runner.explain_batch import Settings
-        from locality.scores import check_scores
+        from locality.runner.further_scores import FurtherScores
 
         if out is not None:
             refuse_benchmark(out)
         settings = Settings(tuple(options.method_names(methods)), search, target, channels, seed=seed)
         path_points = options.path_points(points)
         more_scores = options.method_names(scores)
-        check_scores(more_scores)
+        FurtherScores.named(more_scores)
         network = options.loaded_model(model, arch, num_classes, device, download, preprocessing)
         images = options.loaded_data(data, network.spec, limit, seed, boxes, data_option, cue, region)
         extent: dict[str, Any] = {"points": path_points, "to": options.class_number(to, network.spec)}

@@ -90,7 +90,8 @@ Scores = Annotated[
     typer.Option(
         help="Further scores, separated by commas: curve_area, pointing_game, energy_pointing_game, "
         "attribution_localisation, relevance_mass_accuracy, relevance_rank_accuracy, top_k_intersection, roc_auc, "
-        "iou_at_quantile."
+        "iou_at_quantile; of the whole data set: max_box_acc_v2, px_ap; against the model: deletion, insertion, road, "
+        "random_logit, max_sensitivity."
     ),
 ]
 NormName = Annotated[Norm, typer.Option(help="Norm of the perturbation.")]

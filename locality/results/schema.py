@@ -20,6 +20,9 @@ SUPPORTS = {
     "f1": (0.0, 1.0),
     "lift": (-math.inf, 1.0),
     "distance": (0.0, math.inf),
+    **dict.fromkeys(("deletion", "insertion", "road_most", "road_least"), (0.0, 1.0)),
+    **dict.fromkeys(("road", "random_logit", "class_cosine"), (-1.0, 1.0)),
+    "max_sensitivity": (0.0, math.inf),
 }
 
 # One row per model × image × method.

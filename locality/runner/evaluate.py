@@ -18,17 +18,17 @@ from locality.errors import ArgumentError
 from locality.model_calls import model_device, open_model
 from locality.progress import Progress, no_progress
 from locality.progress import progress as progress_bar
+from locality.results.localisation import MODEL_FREE
 from locality.results.region_tests import REGIONS
 from locality.results.results import empty_table
-from locality.results.schema import SCORES
 from locality.runner.evaluation import Evaluation
 from locality.runner.explain_batch import METHODS, Settings, brackets_of, explain, gaps_of, rows_of
+from locality.runner.further_scores import FurtherScores, with_columns
 from locality.runner.gallery_rows import extreme_images, gallery_rows
 from locality.runner.provenance import provenance
 from locality.runner.region_rows import region_rows
 from locality.runner.suite_models import family_of, model_row
 from locality.runner.summary import model_free_rows
-from locality.scores import check_scores
 from locality.scores.region_tests import RegionSettings
 from locality.types import Batch, Channels, ModelSpec, TargetName
 from locality.zoo.load import known_card
@@ -60,7 +60,7 @@ def evaluate(
 
     Images are fitted to `model.spec` where needed. Each is decoded once, and the model is opened once per batch. (For region
     tests, those of other batches that lend their background are read again.) `scores`
-    are names in `locality.scores.SCORES` to measure besides precision, recall, F1 and lift. `points` are those on the
+    are further names in `locality.scores.SCORES`, `MODEL_SCORES` or `POOLED_SCORES`. `points` are those on the
     paths of IG and BIG; "auto" takes as many as completeness needs. `to` is the class that boundary points must
     have: images that have it are at distance 0, and their BIG is zero. `gallery` is the number of images whose maps are
     kept: those with the highest and the lowest lift. `region_tests` also measures decisions on images whose region or rest
@@ -103,7 +103,7 @@ def evaluate_with(
     region_tests: bool = True,
 ) -> Evaluation:
     """`evaluate` with settings that are checked already; `name` is that of the result, the model's own by default."""
-    check_scores(scores)
+    further = FurtherScores.named(scores)
     if not data.has_regions:
         raise ArgumentError(
             "data",
@@ -112,7 +112,6 @@ def evaluate_with(
             "without boxes, `locality robust`, `certify`, `curvature`, `explain` and suites with similarity or robust work",
         )
     quadrature("trapezoid", points)
-    more_scores = [score for score in dict.fromkeys(scores) if score not in SCORES]
     if batch_size is not None and batch_size < 1:
         raise ArgumentError("batch_size", "at least 1", batch_size)
     if gallery < 0:
@@ -121,7 +120,7 @@ def evaluate_with(
     on_device = model if device is None else copy.deepcopy(model).to(device)
     own_name = name_of(model)
     changes = RegionSettings() if region_tests else None
-    rows, model_free, gaps, brackets, regions = [], [], [], [], [empty_table(REGIONS)]
+    rows, model_free, gaps, brackets, localisation, regions = [], [], [], [], [], [empty_table(REGIONS)]
     hashed = set(data.fingerprint_indices())
     pixels: dict[int, Tensor] = {}
     with _reporting(progress, own_name) as report:
@@ -134,15 +133,18 @@ def evaluate_with(
                     possible = explanations.batch  # without labels that the model cannot have
                     read = dict(enumerate(unstack(batch), start=done))
                     regions.append(region_rows(on_device, possible, data, own_name, changes, settings.seed, read, calls))
-            rows.append(rows_of(explanations, settings, own_name, more_scores))
+                against, pooled = further.of_batch(explanations, on_device, calls, settings.search, settings.seed, own_name)
+            rows.append(with_columns(rows_of(explanations, settings, own_name, further.of_maps), against))
+            localisation.append(pooled)
             gaps.append(gaps_of(explanations))
             brackets.append(brackets_of(explanations))
-            model_free.append(model_free_rows(batch, settings, own_name, more_scores))
+            free = model_free_rows(batch, settings, own_name, further.of_maps)
+            model_free.append(with_columns(free, against, MODEL_FREE))
             pixels |= {done + row: batch.images[row] for row in range(len(batch)) if done + row in hashed}
             done += len(batch)
             report(done, len(data))
     scored = pd.concat(rows, ignore_index=True)
-    chosen = {"scores": more_scores, "points": str(points), "to": to, "region_tests": changes and asdict(changes)}
+    chosen = {"scores": further.names, "points": str(points), "to": to, "region_tests": changes and asdict(changes)}
     about = provenance(model, data, asdict(settings) | chosen, data.fingerprint(pixels))
     evaluation = Evaluation(
         name or own_name,
@@ -154,6 +156,8 @@ def evaluate_with(
         about,
         _described(model, name or own_name, data.name, about["weights_sha256"]),
         regions=pd.concat(regions[1:] or regions, ignore_index=True),
+        localisation=pd.concat([one for one in localisation if len(one)] or localisation[:1], ignore_index=True),
+        pooled=further.pooled,
     )
     extreme = extreme_images(scored, gallery)
     if not extreme:

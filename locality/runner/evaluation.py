@@ -15,6 +15,7 @@ from locality.errors import ArgumentError
 from locality.files import write_atomically, write_csv
 from locality.results.folder import RunFolder, write_results
 from locality.results.gallery import GALLERY
+from locality.results.localisation import LOCALISATION, pooled_scores
 from locality.results.region_tests import REGIONS
 from locality.results.results import Results, empty_table
 from locality.results.schema import MODEL_FREE, ROWS
@@ -42,7 +43,7 @@ class Evaluation:
     certified radius and the distance of each boundary point, between which the nearest boundary lies; it has rows for
     networks made for small Lipschitz constants, such as `liresnet`. `regions` has the region tests, one row per
     image × test. `models` describes the model, and `gallery` has the maps of some images. These three are as in the results
-    of a benchmark.
+    of a benchmark. `localisation` has the parts of the scores named `pooled`.
     """
 
     model: str
@@ -55,11 +56,14 @@ class Evaluation:
     models: pd.DataFrame
     gallery: pd.DataFrame = field(default_factory=functools.partial(empty_table, GALLERY))
     regions: pd.DataFrame = field(default_factory=functools.partial(empty_table, REGIONS))
+    localisation: pd.DataFrame = field(default_factory=functools.partial(empty_table, LOCALISATION))
+    pooled: tuple[str, ...] = ()  # scores of the whole data set, of which `localisation` has the parts
 
     @functools.cached_property
     def summary(self) -> ModelSummary:
         """Means with 95 % intervals."""
-        return model_summary(self.rows, self.model_free, gaps=self.gaps, brackets=self.brackets, regions=self.regions)
+        found = model_summary(self.rows, self.model_free, gaps=self.gaps, brackets=self.brackets, regions=self.regions)
+        return found.with_pooled(pooled_scores(self.localisation, self.pooled)) if self.pooled else found
 
     @functools.cached_property
     def verdict(self) -> Verdict:
@@ -71,6 +75,8 @@ class Evaluation:
         """The tables as a benchmark has them, for tables, figures and reports."""
         tables = {"rows": self.rows, "models": self.models, "model_free": self.model_free}
         tables |= {"gallery": self.gallery, "regions": self.regions}
+        if len(self.localisation):
+            tables["localisation"] = self.localisation
         return Results(f"{self.model} on {self.data}", tables, self.provenance)
 
     def to_json(self) -> dict[str, Any]:
@@ -86,6 +92,8 @@ class Evaluation:
         further = {column: float for column in self.rows.columns if column not in ROWS}
         schemas = {"rows": {**ROWS, **further}, "model_free": {**MODEL_FREE, **further}, "gallery": GALLERY}
         schemas["regions"] = REGIONS
+        if len(self.localisation):
+            schemas["localisation"] = LOCALISATION
         write_results(results, out, schemas)
         write_csv(out / "rows.csv", self.rows)
         write_atomically(out / "summary.json", json.dumps(self.to_json(), indent=2, ensure_ascii=False, allow_nan=False))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from locality.intervals import UNBOUNDED
+from locality.results.localisation import MODEL_FREE
 from locality.results.schema import ROWS, SCORES, SUPPORTS
 from locality.runner.region_summary import RegionSummary, region_summary
 from locality.runner.summary_json import defined_number, summary_json
@@ -39,6 +40,14 @@ class ModelSummary:
     tightness: float = math.nan  # median certified radius / distance of the boundary points
     bracketed: int = 0  # boundary points with a certified radius
     regions: RegionSummary | None = None  # of the region tests, if they were made
+
+    def with_pooled(self, scores: Scores) -> ModelSummary:
+        """With scores of the whole data set, of methods and of model-free maps."""
+        methods, model_free = (
+            {name: own | scores.get(prefix + name, {}) for name, own in table.items()}
+            for prefix, table in (("", self.methods), (MODEL_FREE, self.model_free))
+        )
+        return replace(self, methods=methods, model_free=model_free)
 
     @property
     def abstained_share(self) -> float:

@@ -61,11 +61,11 @@ def score_maps(
     return dict(zip(chosen, values, strict=True))
 
 
-def check_scores(names: Sequence[str]) -> None:
-    """Raise unless every name is in `SCORES`."""
+def check_scores(names: Sequence[str], further: Sequence[str] = ()) -> None:
+    """Raise unless every name is in `SCORES` or one of `further`."""
     for name in names:
-        if name not in SCORES:
-            raise unknown_choice("scores", name, SCORES)
+        if name not in SCORES and name not in further:
+            raise unknown_choice("scores", name, [*SCORES, *further])
 
 
 def _scores(scores: Sequence[str] | Mapping[str, Score] | None) -> dict[str, Score]:

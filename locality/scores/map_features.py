@@ -17,7 +17,7 @@ from torch import Tensor
 
 from locality.errors import ArgumentError, unknown_choice
 from locality.scores.ranking import Ranking, ranking
-from locality.types import Channels
+from locality.types import Channels, PathMaps
 
 # Features scored at once. On CPUs a larger chunk does not fit into the caches; elsewhere it fills the device.
 CHUNK_FEATURES = {"cpu": 2**20}
@@ -138,6 +138,11 @@ def check_masks(masks: Tensor) -> None:
         raise TypeError(f"`masks` must be a tensor of bool, got {_described(masks)}: compare numbers, masks > 0")
     if masks.dim() != 4 or masks.shape[1] != 1 or masks.numel() == 0:
         raise ArgumentError("masks", "N×1×H×W", tuple(masks.shape))
+
+
+def plain_maps(maps: PathMaps | Tensor) -> Tensor:
+    """The maps themselves, without what a method that integrates says about them."""
+    return maps.maps if isinstance(maps, PathMaps) else maps
 
 
 def region_share(masks: Tensor) -> Tensor:

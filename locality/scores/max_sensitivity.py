@@ -16,6 +16,7 @@ from locality.model_calls import Model, open_model
 from locality.model_calls.checks import UNIT, Bounds, working_copy
 from locality.model_calls.randomness import image_seeds
 from locality.model_calls.targets import Target, class_indices
+from locality.scores.map_features import plain_maps
 from locality.scores.similarity import similarity
 from locality.types import PathMaps
 
@@ -52,8 +53,8 @@ def max_sensitivity(
 
     Perturbed pixels are clipped to `bounds`, which keeps them in the ball. The class is that of the image itself: `target`,
     or the predicted one. Every perturbed image is attributed anew, with a boundary search where the method has one, so it
-    costs `samples` + 1 times the maps; `options` go to `attribute_all`. Noise depends on the image and the seed only. Catch: a
-    sampled maximum is below the true one and rises with the number of samples; and a constant map is perfectly stable.
+    costs `samples` + 1 times the maps; `options` go to `attribute_all`. Noise depends on the image and the seed only. Catch:
+    a sampled maximum is below the true one and rises with the number of samples; and a constant map is perfectly stable.
 
     >>> squares = lambda images: images.flatten(1) ** 2
     >>> found = max_sensitivity(squares, torch.full((1, 1, 1, 1), 0.5).expand(1, 1, 1, 2), ["SM"], 0, radius=0.1)["SM"]
@@ -90,7 +91,7 @@ def sensitivity_of(
         raise ArgumentError("samples", "a whole number of perturbations per image", samples)
     if not 0 < radius < math.inf:
         raise ArgumentError("radius", "a positive distance in pixels of [0, 1], such as 0.02", radius)
-    plain = {name: value.maps if isinstance(value, PathMaps) else value for name, value in maps.items()}
+    plain = {name: plain_maps(value) for name, value in maps.items()}
     largest = {name: torch.full_like(value[:, 0, 0, 0], -1) for name, value in plain.items()}
     defined = {name: torch.zeros(len(images), dtype=torch.int64, device=images.device) for name in plain}
     generators = [torch.Generator().manual_seed(number) for number in image_seeds(images, seed)]
@@ -99,7 +100,7 @@ def sensitivity_of(
         points = images + radius * (2 * drawn - 1).to(images)
         points = points if bounds is None else points.clamp(*bounds)
         for name, value in attribute(points, classes).items():
-            change = similarity(plain[name], value.maps if isinstance(value, PathMaps) else value).distance
+            change = similarity(plain[name], plain_maps(value)).distance
             defined[name] += change.isfinite()
             largest[name] = torch.fmax(largest[name], change.to(largest[name]))
     found = {}

@@ -22,8 +22,9 @@ from locality.model_calls import Model, open_model
 from locality.model_calls.checks import UNIT, Bounds, check_target, working_copy
 from locality.model_calls.randomness import image_seeds
 from locality.model_calls.targets import Target, class_indices
+from locality.scores.map_features import plain_maps
 from locality.scores.similarity import similarity
-from locality.types import Boundary, PathMaps
+from locality.types import Boundary
 
 WINDOW = 5  # pixels of SSIM, as in the paper's code
 TAIL = 1  # per cent of a map's values beyond each end of the scale
@@ -76,7 +77,7 @@ def random_logit(
         attribute_all(model, pixels, names, chosen, boundary, seed=seed, bounds=bounds, **options)
         for chosen in (classes, other)
     )
-    return {name: between_classes(_plain(first[name]), _plain(second[name]), other, pixels, seed) for name in names}
+    return {name: between_classes(plain_maps(first[name]), plain_maps(second[name]), other, pixels, seed) for name in names}
 
 
 def other_classes(images: Tensor, classes: Tensor, count: int, seed: int) -> Tensor:
@@ -130,7 +131,3 @@ def _scaled(values: NDArray[Any]) -> NDArray[Any] | None:
         return None
     low, high = np.percentile(values, (TAIL, 100 - TAIL))
     return np.clip((values - low) / (high - low), 0, 1) if high > low else None
-
-
-def _plain(maps: PathMaps | Tensor) -> Tensor:
-    return maps.maps if isinstance(maps, PathMaps) else maps

@@ -23,6 +23,7 @@ from locality.model_calls import Calls, Model, open_model
 from locality.model_calls.checks import UNIT, Bounds, working_copy
 from locality.model_calls.randomness import image_seeds
 from locality.model_calls.targets import Target, class_indices, class_logit
+from locality.scores.map_features import plain_maps
 from locality.types import PathMaps
 
 Output = Literal["probability", "logit"]
@@ -183,7 +184,7 @@ def logits_of_variants(
 def named_maps(maps: Tensor | PathMaps | Mapping[str, Tensor | PathMaps], images: Tensor) -> dict[str, Tensor]:
     """Maps of the images by name."""
     several = maps if isinstance(maps, Mapping) else {"map": maps}
-    named = {name: value.maps if isinstance(value, PathMaps) else value for name, value in several.items()}
+    named = {name: plain_maps(value) for name, value in several.items()}
     for name, value in named.items():
         fits = value.dim() == 4 and (len(value), *value.shape[2:]) == (len(images), *images.shape[2:])
         if not fits:

@@ -150,6 +150,7 @@ def made_up_results(
         "curvature_models": curvature.models,
         "curvature_images": curvature.images,
     }
+    several |= _removal_scores(models, ids[: min(16, images)])
     tables = {name: pd.DataFrame(values, columns=list(TABLES[name])) for name, values in several.items()}
     tables["rows"] = tables["rows"].astype({"correct": "boolean"})
     pictures = [_gallery_image(ids[index], index, models, random, size) for index in range(min(gallery, images))]
@@ -172,6 +173,26 @@ def _region_rows(
             numbers = (right * here, here, here - 1, int(random.integers(10)), right * there, there, there - 1, 0)
             rows.append((model.name, image, "box", shares[index], 0.2, test, right, *numbers, *donor))
     return rows
+
+
+def _removal_scores(models: tuple[MadeUp, ...], ids: list[str]) -> dict[str, list[tuple[object, ...]]]:
+    """Removal, sensitivity and localisation; BIG is the best, the random map at chance."""
+    random = np.random.default_rng(3)
+    removal: list[tuple[object, ...]] = []
+    sensitivity: list[tuple[object, ...]] = []
+    localisation: list[tuple[object, ...]] = []
+    for model in models:
+        for number, method in enumerate((*METHODS, "model-free: random")):
+            for index in ids:
+                level = 0.2 * number * random.random()
+                if method in METHODS:
+                    road = (0.6 - level, 0.6 + level, 2 * level)
+                    removal.append((model.name, index, method, 0.5 - level, 0.5, 0.5 + level, 0.5, *road))
+                    sensitivity.append((model.name, index, method, 0.6 - level, 0.1, level, 1.0 - level, 1.4))
+                overlaps = np.clip(random.normal(0.3 + 0.1 * (number % 3), 0.2, 255), 0, 1).astype(np.float32)
+                inside, outside = (random.integers(0, 20, 256, dtype=np.int32) for _ in range(2))
+                localisation.append((model.name, index, method, overlaps.tobytes(), inside.tobytes(), outside.tobytes()))
+    return {"removal": removal, "sensitivity": sensitivity, "localisation": localisation}
 
 
 class Curvature:

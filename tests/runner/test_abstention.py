@@ -106,7 +106,7 @@ def test_every_measurement_leaves_them_out(tmp_path: Path) -> None:
     abstained = {name: set(rows.loc[(rows["model"] == name) & rows["abstained"], "image_id"]) for name in names}
     assert not abstained["steady"]
     assert 0 < len(abstained["hesitant"]) < len(abstained["silent"]) == 10
-    for name in ("similarity", "faithfulness", "layer_randomisation", "searches"):
+    for name in ("similarity", "faithfulness", "removal", "sensitivity", "localisation", "layer_randomisation", "searches"):
         table = results[name]
         for model in names:
             assert set(table.loc[table["model"] == model, "image_id"]) == images[model] - abstained[model], (name, model)

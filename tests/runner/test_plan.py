@@ -26,6 +26,8 @@ ALL = {
     "regions",
     "robust 1",
     "faithfulness",
+    "removal",
+    "sensitivity",
     "layer_randomisation",
     "searches fast",
     "certified 1",
@@ -34,7 +36,7 @@ ALL = {
     "gallery",
 }
 EVAL = ALL - {"curvature"}  # measured on the suite's own data; the training images are not
-MAPS = {"locality", "faithfulness", "layer_randomisation", "gallery"}
+MAPS = {"locality", "faithfulness", "removal", "sensitivity", "layer_randomisation", "gallery"}
 
 
 def measuring(name: str, *several: object) -> dict[str, Any]:
@@ -64,6 +66,14 @@ CHANGES: list[tuple[Mapping[str, Any], set[str]]] = [
     (changed("certified", options={"samples": 6, "selection_samples": 2}), {"certified 1"}),
     (changed("faithfulness", samples=4), {"faithfulness"}),
     (changed("faithfulness", methods=("SM",)), {"faithfulness"}),
+    (measuring("localisation"), {"locality"}),
+    (changed("removal", steps=4), {"removal"}),
+    (changed("removal", fill="black"), {"removal"}),
+    (changed("removal", start="black"), {"removal"}),
+    (changed("removal", shares=(0.4,)), {"removal"}),
+    (changed("removal", noise=0.1), {"removal"}),
+    (changed("sensitivity", radius=0.1), {"sensitivity"}),
+    (changed("sensitivity", samples=2), {"sensitivity"}),
     (changed("layer_randomisation", layers_at_once=2), {"layer_randomisation"}),
     ({"data": replace(SMALL.data, seed=1)}, EVAL),
     # The same names, labels and boxes: only the pixels outside the box differ.
@@ -105,6 +115,6 @@ def test_versions_and_devices_are_part_of_the_key(monkeypatch: pytest.MonkeyPatc
 
 def test_parts_along_others_have_no_units() -> None:
     groups = [[part.name for part in group] for group in grouped_parts(SMALL)]
-    assert groups[0] == ["locality", "similarity"]
+    assert groups[0] == ["locality", "similarity", "localisation"]
     assert {name for name, *_ in groups} == ALL
     assert {unit.part for unit in make_plan(SMALL).units} == ALL

@@ -49,7 +49,9 @@ def on(folder: Path, **measurements: tuple[Any, ...]) -> Suite:
 def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     """Every measurement that needs no boxes."""
     folder = tmp_path_factory.mktemp("ten")
-    measurements = {name: settings for name, settings in EVERYTHING.measurements.items() if name != "regions"}
+    measurements = {
+        name: settings for name, settings in EVERYTHING.measurements.items() if name not in ("regions", "localisation")
+    }
     measurements["layer_randomisation"] = (replace(measurements["layer_randomisation"][0], models=("cifar",)),)
     outcome = run_suite(on(write_batches(folder / "batches"), **measurements), folder / "out", HERE)
     assert outcome.faults.empty
@@ -57,11 +59,20 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 
 def test_everything_else_than_locality_is_measured(results: Results, tmp_path: Path) -> None:
-    measured = {"similarity", "robust", "faithfulness", "layer_randomisation", "searches", "gallery"}
+    measured = {
+        "similarity",
+        "robust",
+        "faithfulness",
+        "removal",
+        "sensitivity",
+        "layer_randomisation",
+        "searches",
+        "gallery",
+    }
     assert measured <= set(results)
     assert results.rows.empty
     assert len(results["similarity"]) == 2 * 6 * 3  # models × images × pairs
-    assert {table.name for table in tables(results)} == {"robust", "similarity", "searches", "faithfulness", "certified"}
+    assert {table.name for table in tables(results)} == measured - {"layer_randomisation", "gallery"} | {"certified"}
     with pytest.raises(NotMeasuredError, match="locality was not measured"):
         tables(results, ["locality"])
     first, *others = sentences(results)

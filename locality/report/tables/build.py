@@ -12,10 +12,12 @@ from locality.report.tables.curvature import curvature_table
 from locality.report.tables.faithfulness import faithfulness_table
 from locality.report.tables.faults import faults_table
 from locality.report.tables.generic import generic_table
+from locality.report.tables.localisation import localisation_table
 from locality.report.tables.locality import locality_table
 from locality.report.tables.overview import overview_table
 from locality.report.tables.pairs import pairs_table
 from locality.report.tables.regions import region_tests_table, regions_table
+from locality.report.tables.removal import removal_table, sensitivity_table
 from locality.report.tables.robust import robust_table
 from locality.report.tables.searches import searches_table
 from locality.report.tables.similarity import similarity_table
@@ -35,6 +37,9 @@ TABLES: dict[str, TableFunction] = {
     "similarity": similarity_table,
     "searches": searches_table,
     "faithfulness": faithfulness_table,
+    "removal": removal_table,
+    "sensitivity": sensitivity_table,
+    "localisation": localisation_table,
     "curvature": curvature_table,
     "faults": faults_table,
 }
