@@ -35,7 +35,8 @@ class Fitted:
 
 def say(text: str, error: bool = False) -> None:
     """Print one line on standard output, or on standard error."""
-    typer.echo(printable(text), err=error)
+    # To the stream itself: in place of one in ASCII, click would write UTF-8.
+    typer.echo(printable(text), file=sys.stderr if error else sys.stdout)
 
 
 def note(text: str) -> None:

@@ -30,12 +30,13 @@ from locality.runner.region_rows import region_rows
 from locality.runner.suite_models import family_of, model_row
 from locality.runner.summary import model_free_rows
 from locality.scores.region_tests import RegionSettings
-from locality.types import Batch, Channels, ModelSpec, TargetName
+from locality.types import Batch, Channels, ModelSpec, Sample, TargetName
 from locality.zoo.load import known_card
 from locality.zoo.pixel_model import PixelModel
 
 MAX_BATCH_IMAGES = 64
 MAX_BATCH_PIXELS = 32 * 224 * 224
+FIRST_BATCH_PIXELS = 4 * 224 * 224  # so that rate and time left are known soon
 
 
 def evaluate(
@@ -178,18 +179,22 @@ def _described(model: nn.Module, name: str, data: str, weights_sha256: str) -> p
 def batches(data: ImageDataset, size: int | None = None) -> Iterator[Batch]:
     """The images in batches, each image decoded once.
 
-    Without a size, as many as are worth handling together; how many pass the network at once is decided there.
+    Without a size, as many as are worth handling together, and few at first; how many pass the network at once is decided
+    there.
     """
-    first = []
-    if size is None and data.spec is None:
-        first = [data[0]]  # its size is not known before it is decoded
+    decoded: list[Sample] = []
     if size is None:
-        height, width = first[0].image.shape[-2:] if data.spec is None else data.spec.input_size
-        size = max(1, min(MAX_BATCH_IMAGES, MAX_BATCH_PIXELS // (height * width)))
-    for start in range(0, len(data), size):
-        decoded = first if start == 0 else []
-        rest = range(start + len(decoded), min(start + size, len(data)))
-        yield stack([*decoded, *(data[index] for index in rest)])
+        decoded = [data[0]] if data.spec is None else []  # its size is not known before it is decoded
+        height, width = data.spec.input_size if data.spec is not None else decoded[0].image.shape[-2:]
+        first, most = (
+            max(1, min(MAX_BATCH_IMAGES, pixels // (height * width))) for pixels in (FIRST_BATCH_PIXELS, MAX_BATCH_PIXELS)
+        )
+    else:
+        first = most = size
+    start, end = 0, min(first, len(data))
+    while start < len(data):
+        yield stack([*decoded, *(data[index] for index in range(start + len(decoded), end))])
+        decoded, start, end = [], end, min(end + most, len(data))
 
 
 def fitted(model: nn.Module, data: ImageDataset) -> ImageDataset:

@@ -264,6 +264,7 @@ def test_a_table_for_a_column_that_it_does_not_have_is_refused() -> None:
         ("ascii", ["models"]),
         ("latin-1", ["models"]),
         ("ascii", ["eval", "--help"]),
+        ("ascii", ["models", "show", "shapes_cnn"]),
         ("cp1252", ["models", "show", "vit_b16_robust", "--json"]),
     ],
 )

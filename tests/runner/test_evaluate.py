@@ -22,7 +22,7 @@ from locality.model_calls import Model
 from locality.report.explanation import explain_image
 from locality.results.folder import read_results
 from locality.results.schema import ROWS
-from locality.runner.evaluate import evaluate, fitted
+from locality.runner.evaluate import batches, evaluate, fitted
 from locality.runner.explain_batch import Settings
 from locality.runner.plan import make_plan
 from locality.runner.unit import measure
@@ -217,6 +217,17 @@ def test_progress_is_reported(model: nn.Module, data: ImageDataset) -> None:
     reported: list[tuple[int, int | None]] = []
     evaluate(model, data, ["SM"], None, batch_size=4, progress=lambda done, total: reported.append((done, total)))
     assert reported == [(0, 6), (4, 6), (6, 6)]
+
+
+def test_the_first_batch_is_small_so_that_the_time_left_is_known_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = load_dataset("shapes", limit=9, count=10)
+    for spec in (None, ModelSpec("a", (64, 64), 64)):
+        fitted_data = load_dataset("shapes", limit=9, count=10, spec=spec)
+        monkeypatch.setattr("locality.runner.evaluate.FIRST_BATCH_PIXELS", 2 * 64 * 64)
+        monkeypatch.setattr("locality.runner.evaluate.MAX_BATCH_PIXELS", 4 * 64 * 64)
+        found = list(batches(fitted_data))
+        assert [len(batch) for batch in found] == [2, 4, 3]
+        assert [name for batch in found for name in batch.ids] == [sample.id for sample in data]
 
 
 @pytest.mark.parametrize(
