@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+
+import numpy as np
 
 from locality.report.models import models_of
-from locality.report.regions import region_tested
+from locality.report.regions import RegionTested, region_tested
 from locality.report.tables.best_marks import marked
 from locality.report.tables.table import (
     MODEL_COLUMNS,
@@ -38,8 +41,6 @@ def regions_table(results: Results) -> Table:
         Column("follows", "followed"),
         Column("reliance", "reliance", "interval"),
         Column("RCS", "rcs", "interval"),
-        Column("RCS elsewhere", "rcs_elsewhere"),
-        Column("overlap", "overlap"),
         Column("images", "images"),
         Column("undefined", "undefined"),
     )
@@ -51,7 +52,6 @@ def regions_table(results: Results) -> Table:
         accuracies = [one.accuracy, *(one.tests.get(test, {}).get("correct") for test in SHOWN), one.followed]
         cells = [share_cell(accuracy, interval=False) for accuracy in accuracies]
         cells += [score_cell(one.reliance), _sensitivity_cell(one.sensitivity)]
-        cells += [_sensitivity_cell(one.sensitivity_elsewhere, interval=False), _plain_share(one.overlap)]
         rows.append([*model_cells(model), *cells, count_cell(one.reliance.used), count_cell(one.reliance.undefined)])
         groups.append(model.data)
     notes = (
@@ -59,7 +59,6 @@ def regions_table(results: Results) -> Table:
         "that lent its background.",
         "Reliance: 0 is chance, 1: the region alone decides, −1: only the rest does. RCS: relative core sensitivity. "
         "Both have 95 % bootstrap intervals.",
-        "overlap: mean share of the moved region, the chance level, that lies in the region.",
         MarkNote(f"Largest reliance{per_data(groups, ' of each')}"),
     )
     marks = marked(rows, groups, (columns.index(next(one for one in columns if one.key == "reliance")),))
@@ -83,22 +82,28 @@ def region_tests_table(results: Results) -> Table:
             ]
             counts = [count_cell(means["kept"].used), count_cell(means["kept"].undefined)]
             rows.append((*model_cells(model), Cell(title_of(test, tested[model.name].region)), *cells, *counts))
+    overlap, same = _chance(tested.values())
     notes = (
-        ELSEWHERE,
+        f"{ELSEWHERE} {overlap:.0%} of the moved region lies in the region on average. {same}",
         "decision kept: that on the unchanged image, right or wrong. logit change: of the class predicted for the unchanged "
         "image; logits of two models have different units.",
     )
     return Table("region_tests", "Region tests in full", tuple(columns), tuple(rows), notes, main="kept")
 
 
-def _sensitivity_cell(one: RelativeSensitivity, interval: bool = True) -> Cell:
+def _chance(tested: Iterable[RegionTested]) -> tuple[float, str]:
+    """Mean overlap, and RCS with the region moved, where it is defined."""
+    several = list(tested)
+    known = [one.sensitivity_elsewhere.value for one in several if not math.isnan(one.sensitivity_elsewhere.value)]
+    texts = [f"{round(value, 2) + 0.0:.2f}".replace("-", "−") for value in (min(known), max(known))] if known else []
+    same = f"RCS elsewhere: {' to '.join(dict.fromkeys(texts))}." if known else "RCS elsewhere is undefined."
+    return float(np.nanmean([one.overlap for one in several])), same
+
+
+def _sensitivity_cell(one: RelativeSensitivity) -> Cell:
     if math.isnan(one.value):
         return Cell("undefined")
     texts = [f"{round(value, 3) + 0.0:.3f}".replace("-", "−") for value in (one.value, one.low, one.high)]
-    if not interval or math.isnan(one.low):
+    if math.isnan(one.low):
         return Cell(texts[0], one.value)
     return Cell(f"{texts[0]} [{texts[1]}, {texts[2]}]", one.value, one.low, one.high)
-
-
-def _plain_share(value: float) -> Cell:
-    return Cell("–") if math.isnan(value) else Cell(f"{value:.1%}", value)
