@@ -19,7 +19,7 @@ from locality.data.labels import accepted_labels
 from locality.data.manifest import Manifest
 from locality.data.preprocess import NO_CUE, fit, region_mask
 from locality.data.selection import MAX_BOX_SHARE, even_order, usable_images
-from locality.data.source import FileReader, Source, StoredReader
+from locality.data.source import FileReader, Source, StoredReader, readable
 from locality.data.sources import open_source
 from locality.errors import ArgumentError, DataError, Fault, unknown_choice
 from locality.pictures import pictures_html
@@ -121,7 +121,7 @@ class ImageDataset(Dataset[Sample]):
         images = manifest.images.iloc[usable]
         order = usable[even_order(images["label"].to_numpy(), images["id"].tolist(), seed)]
         if skip_bad and isinstance(source.read, FileReader):
-            chosen, bad = _readable(source.read, order, limit)
+            chosen, bad = readable(source.read, order, limit)
             faults += bad
         else:
             chosen = order[:limit]
@@ -286,19 +286,3 @@ def unstack(batch: Batch) -> list[Sample]:
         Sample(batch.ids[row], batch.images[row], labels[row], batch.boxes[row], batch.masks[row], batch.accepted[row])
         for row in range(len(batch))
     ]
-
-
-def _readable(reader: FileReader, order: NDArray[np.int64], limit: int | None) -> tuple[NDArray[np.int64], list[Fault]]:
-    """The first `limit` images of the order that can be read, and the faults of those that cannot."""
-    chosen: list[int] = []
-    faults: list[Fault] = []
-    for index in order.tolist():
-        if limit is not None and len(chosen) == limit:
-            break
-        try:
-            reader.verify(index)
-        except DataError as error:
-            faults.extend(error.faults)
-        else:
-            chosen.append(index)
-    return np.array(chosen, dtype=np.int64), faults

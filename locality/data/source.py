@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from locality.data.decode import Orientation, decode_image
@@ -134,3 +136,19 @@ class FileReader:
             return Pixels(pixels, self.outline(index))
         except (DataError, ValueError, TypeError, OverflowError) as error:  # untrusted JSON
             raise DataError.of([self.manifest.fault(index, "bad outline", f"{image['path']!r}: {error}")]) from error
+
+
+def readable(reader: FileReader, order: NDArray[np.int64], limit: int | None) -> tuple[NDArray[np.int64], list[Fault]]:
+    """The first `limit` images of the order that can be read, and the faults of those that cannot."""
+    chosen: list[int] = []
+    faults: list[Fault] = []
+    for index in order.tolist():
+        if limit is not None and len(chosen) == limit:
+            break
+        try:
+            reader.verify(index)
+        except DataError as error:
+            faults.extend(error.faults)
+        else:
+            chosen.append(index)
+    return np.array(chosen, dtype=np.int64), faults

@@ -48,6 +48,7 @@ COUNTED = {
 }
 ON_SURROGATES = ("pgd-ce", "pgd-margin")  # attacks that give a point also where they fail
 ATTACK_NAMES = (*ATTACKS, *(f"{kind}N" for kind in COUNTED))
+FROM = " from "  # between an attack and the surrogate that it was made on
 NUMBERED = re.compile(r"([a-z]+)([1-9][0-9]{0,9})")
 
 
@@ -70,12 +71,24 @@ def parse_attack(name: str) -> Attack:
     return Attack(kind.title.format(f"{count:,}"), (kind.attack,), count, kind.norms)
 
 
+def stored_name(attack: str, surrogate: str | None) -> str:
+    """An attack as tables store it, with the surrogate that it was made on.
+
+    >>> stored_name("pgd20", None), stored_name("pgd20", "tiny_resnet")
+    ('pgd20', 'pgd20 from tiny_resnet')
+    """
+    return attack if surrogate is None else f"{attack}{FROM}{surrogate}"
+
+
 def attack_title(name: str) -> str:
     """An attack by the name that readers know; one that is not ours as it is stored.
 
-    >>> attack_title("cw20"), attack_title("own")
-    ('CW-20', 'own')
+    >>> attack_title("cw20"), attack_title("own"), attack_title("pgd20 from tiny_resnet")
+    ('CW-20', 'own', 'PGD-20 from tiny_resnet')
     """
+    name, from_, surrogate = name.partition(FROM)
+    if from_:
+        return f"{attack_title(name)}{FROM}{surrogate}"
     try:
         return parse_attack(name).title
     except ArgumentError:

@@ -40,6 +40,7 @@ class Part:
     reference: int = 0  # number of first images that every unit reads besides its own
     split: Split = "suite"  # which images: the suite's, or those of a split, whatever their boxes
     train: str = ""  # the data set of the split `train`; if empty, the one that the model's card names
+    surrogate: str = ""  # another model of the suite, which its units need, too
     along: str = ""  # the part in whose units it is measured, if that is measured, because it needs the same maps
 
 
@@ -68,6 +69,7 @@ class Block:
     data: ImageDataset  # all images of the part
     batch: Batch
     methods: tuple[str, ...]  # of all parts that are measured in this unit
+    surrogate: nn.Module | None = None  # the other model that the part names
     decoded: Mapping[int, Sample] = field(default_factory=dict)  # images that were read already, by their index in `data`
     _shared: dict[str, Explanations] = field(default_factory=dict)
 

@@ -18,15 +18,15 @@ from locality.progress import Progress, no_progress
 from locality.results.schema import Schema
 from locality.runner.measurement import Measurement, Part, as_json
 from locality.runner.measurements import MEASUREMENTS
+from locality.runner.plan_problems import data_is_broken, grouped_parts, model_has, region_problems, surrogate_problems
 from locality.runner.provenance import PACKAGES, SOURCES
 from locality.runner.suite import ModelChoice, Suite
-from locality.runner.suite_file import SuiteError, data_problems
+from locality.runner.suite_file import SuiteError
 from locality.runner.suite_images import (
     block_hash,
     chosen_images,
     forget_images,
     no_class_warnings,
-    opened_source,
     training_images,
     unit_size,
 )
@@ -68,6 +68,7 @@ class Task:
     device: str
     threads: int
     versions: tuple[tuple[str, str], ...]
+    surrogate: PlannedModel | None = None
     only: tuple[int, int] | None = None  # of a piece: its images, from the first to before the last
 
     def __len__(self) -> int:
@@ -137,20 +138,8 @@ class Plan:
         model = self.by_name[unit.model]
         parts = self._groups[model.has_regions][unit.part]
         measurements = tuple(MEASUREMENTS[part.measurement] for part in parts)
-        return Task(self.suite, model, parts, measurements, unit, self.device, threads, self.versions)
-
-
-def grouped_parts(suite: Suite, has_regions: bool = True) -> list[tuple[Part, ...]]:
-    """The parts that have units of their own, each followed by the parts that are measured along with it.
-
-    Data without regions have no parts of measurements that need them; what would be measured along with one has units of
-    its own.
-    """
-    measured = [one for one in MEASUREMENTS.values() if has_regions or not one.needs_regions]
-    parts = [part for measurement in measured for part in measurement.parts(suite)]
-    names = {part.name for part in parts}
-    parts = [part if part.along in names else replace(part, along="") for part in parts]
-    return [(part, *(other for other in parts if other.along == part.name)) for part in parts if not part.along]
+        surrogate = self.by_name[parts[0].surrogate] if parts[0].surrogate else None
+        return Task(self.suite, model, parts, measurements, unit, self.device, threads, self.versions, surrogate)
 
 
 def make_plan(
@@ -166,7 +155,7 @@ def make_plan(
     """
     forget_images()
     found = list(problems)
-    broken_data = _data_problem(suite, found)
+    broken_data = data_is_broken(suite, found)
     known_as_broken = {problem.where for problem in problems}
     models: list[PlannedModel] = []
     for done, choice in enumerate(suite.models):
@@ -175,10 +164,11 @@ def make_plan(
             continue
         try:
             models.append(_opened(suite, choice, download, broken_data))
-            found += [] if models[-1].has_regions else _region_problems(suite, models[-1].data)
+            found += [] if models[-1].has_regions else region_problems(suite, models[-1].data)
         except Exception as error:  # a factory of the user's may raise anything
             kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
             found.append(Problem(choice.name, f"cannot be measured: {kind}{error}"))
+    found += surrogate_problems(suite, models)
     if found:
         raise SuiteError(suite.name, tuple(dict.fromkeys(found)))
     loaded.cache_clear()
@@ -188,7 +178,7 @@ def make_plan(
         unit
         for model in planned
         for group in grouped_parts(suite, model.has_regions)
-        for unit in _units(suite, group, model, device, versions)
+        for unit in _units(suite, group, model, planned, device, versions)
     ]
     hashes = tuple(_data_hash([unit for unit in units if unit.model == model.name]) for model in planned)
     progress(len(suite.models), len(suite.models))
@@ -213,25 +203,6 @@ def images_of(suite: Suite, part: Part, model: PlannedModel) -> ImageDataset:
         return training_images(suite.data, images, model.spec, part.limit)
 
 
-def model_has(part: Part, model: PlannedModel) -> bool:
-    """Whether the part is measured for the model."""
-    return not part.models or model.name in part.models
-
-
-def _data_problem(suite: Suite, problems: list[Problem]) -> bool:
-    """Whether the suite's data cannot be opened; the problem is listed once, not once per model."""
-    wrong = data_problems(suite.data)
-    problems += wrong
-    if wrong or not suite.data.name:
-        return bool(wrong)
-    try:
-        opened_source(suite.data.name, suite.data.seed, suite.data.options)
-    except (ValueError, TypeError, OSError) as error:
-        problems.append(Problem("data", f"cannot be opened: {error}"))
-        return True
-    return False
-
-
 def _opened(suite: Suite, choice: ModelChoice, download: bool, broken_data: bool) -> PlannedModel:
     model = load_model(choice.source, **choice.loading, download=download)
     data = suite.data.name or default_data(model.spec)
@@ -244,18 +215,13 @@ def _opened(suite: Suite, choice: ModelChoice, download: bool, broken_data: bool
     return replace(planned, has_regions=chosen_images(suite.data, data, model.spec, None).has_regions)
 
 
-def _region_problems(suite: Suite, data: str) -> list[Problem]:
-    """What the suite asks for on data without boxes: something that needs them, or nothing that does without."""
-    needing = [name for name, measurement in MEASUREMENTS.items() if measurement.needs_regions and suite.requested(name)]
-    problems = [Problem(name, f"cannot be measured on {data}, which has no boxes: leave it out") for name in needing]
-    if not needing and not grouped_parts(suite, has_regions=False):
-        text = f"has no boxes ({data}), so locality cannot be measured: ask for something else, such as similarity or robust"
-        problems.append(Problem("data", text))
-    return problems
-
-
 def _units(
-    suite: Suite, parts: tuple[Part, ...], model: PlannedModel, device: str, versions: tuple[tuple[str, str], ...]
+    suite: Suite,
+    parts: tuple[Part, ...],
+    model: PlannedModel,
+    models: Sequence[PlannedModel],
+    device: str,
+    versions: tuple[tuple[str, str], ...],
 ) -> list[Unit]:
     part, *along = parts
     if not model_has(part, model):
@@ -267,11 +233,16 @@ def _units(
     for first in range(0, len(data), size):
         last = min(first + size, len(data))
         images = block_hash(data, first, last)
-        subject = (model.name, model.fingerprint, repr(model.probe), repr(model.spec))
-        depends: list[Any] = [part.measurement, part.numbers, subject, images, reference, device, versions]
+        depends: list[Any] = [part.measurement, part.numbers, _subject(model), images, reference, device, versions]
         depends += [[other.measurement, other.numbers] for other in along]
+        depends += [_subject(other) for other in models if other.name == part.surrogate]
         units.append(Unit(model.name, part.name, first, last, images, _digest(depends)[:32]))
     return units
+
+
+def _subject(model: PlannedModel) -> tuple[str, ...]:
+    """What identifies a model in the key of a unit."""
+    return (model.name, model.fingerprint, repr(model.probe), repr(model.spec))
 
 
 def _data_hash(units: Sequence[Unit]) -> str:

@@ -148,3 +148,7 @@ def loaded(planned: PlannedModel, device: str) -> PixelModel:
             "install the same versions on every machine"
         )
     return model.to(device)
+
+
+# The other model of a unit has a cache of its own, so that neither is loaded anew for every unit.
+loaded_surrogate = functools.lru_cache(maxsize=1)(loaded.__wrapped__)

@@ -17,7 +17,7 @@ from locality.errors import DataError
 from locality.runner.measurement import Block, Tables
 from locality.runner.plan import Task, images_of, installed_versions
 from locality.runner.suite_images import block_hash
-from locality.runner.suite_models import loaded
+from locality.runner.suite_models import loaded, loaded_surrogate
 from locality.types import Sample
 
 
@@ -96,7 +96,8 @@ def block_tables(
     task: Task, model: nn.Module, data: ImageDataset, samples: Sequence[Sample], decoded: dict[int, Sample]
 ) -> Tables:
     """The tables of all parts of the unit for some of its images, which share their maps."""
-    block = Block(model, task.model.name, task.suite, task.part, data, stack(samples), task.methods, decoded)
+    surrogate = None if task.surrogate is None else loaded_surrogate(task.surrogate, task.device)
+    block = Block(model, task.model.name, task.suite, task.part, data, stack(samples), task.methods, surrogate, decoded)
     tables: Tables = {}
     for part, measurement in zip(task.parts, task.measurements, strict=True):
         tables |= measurement.rows(block.of(part))

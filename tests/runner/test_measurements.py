@@ -12,7 +12,7 @@ from locality.cli import app
 from locality.data.dataset import load_dataset
 from locality.results.folder import read_results
 from locality.runner.measurements import MEASUREMENTS
-from locality.runner.plan import grouped_parts
+from locality.runner.plan_problems import grouped_parts
 from locality.runner.suite_file import SuiteError, read_suite
 
 SUITE = """

@@ -8,7 +8,8 @@ import pytest
 from suite_examples import EVERYTHING, OTHER
 
 from locality.runner.measurements.gallery import GallerySettings
-from locality.runner.plan import grouped_parts, make_plan
+from locality.runner.plan import make_plan
+from locality.runner.plan_problems import grouped_parts
 from locality.runner.suite import Suite
 
 

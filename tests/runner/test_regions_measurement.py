@@ -11,7 +11,8 @@ from locality.data.dataset import load_dataset
 from locality.results.region_tests import REGIONS, followed, relative_core_sensitivity, reliance
 from locality.runner.measurement import Part
 from locality.runner.measurements.regions import REGION_TESTS, RegionsSettings
-from locality.runner.plan import grouped_parts, make_plan
+from locality.runner.plan import make_plan
+from locality.runner.plan_problems import grouped_parts
 from locality.runner.region_rows import region_rows
 from locality.runner.suite import Suite
 from locality.runner.suite_file import problems_of

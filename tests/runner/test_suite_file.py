@@ -11,7 +11,8 @@ from locality.files import packaged_file
 from locality.runner.measurements.gallery import GallerySettings
 from locality.runner.measurements.layer_randomisation import LayerRandomisationSettings
 from locality.runner.measurements.similarity import SimilaritySettings
-from locality.runner.plan import grouped_parts, make_plan
+from locality.runner.plan import make_plan
+from locality.runner.plan_problems import grouped_parts
 from locality.runner.suite import DataChoice, ModelChoice, Suite
 from locality.runner.suite_file import Draft, SuiteError, draft_suite, read_suite, with_images
 from locality.runner.suite_models import model_rows

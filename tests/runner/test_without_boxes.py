@@ -28,7 +28,8 @@ from locality.results.results import Results
 from locality.runner.evaluate import evaluate
 from locality.runner.measurements.locality import LocalitySettings
 from locality.runner.measurements.similarity import SimilaritySettings
-from locality.runner.plan import grouped_parts, make_plan
+from locality.runner.plan import make_plan
+from locality.runner.plan_problems import grouped_parts
 from locality.runner.run import Machine, run_suite
 from locality.runner.suite import DataChoice, ModelChoice, Suite
 from locality.runner.suite_file import SuiteError, read_suite

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import pandas as pd
 
-from locality.errors import ArgumentError, Problem
+from locality.errors import ArgumentError, Problem, unknown_choice
 from locality.results.schema import Schema
-from locality.robustness import check_request, parse_attack
+from locality.robustness import check_request, check_surrogate, parse_attack, stored_name
 from locality.robustness.robust_accuracy import robust_accuracy
+from locality.robustness.transfer import transfer_accuracy
 from locality.runner.measurement import Block, Measurement, Part, Tables, as_json
 from locality.runner.suite import Suite
 from locality.runner.work import Work
@@ -33,11 +35,15 @@ EXAMINATION_WORK = Work(2, 15)  # besides the steps of a PGD: predictions, signs
 
 @dataclass(frozen=True)
 class RobustSettings:
-    """One attack. The random numbers of AutoAttack depend on `batch_size`, which is also the size of a unit."""
+    """One attack, on the model itself or on a surrogate from which it transfers.
+
+    The random numbers of AutoAttack depend on `batch_size`, which is also the size of a unit.
+    """
 
     norm: Norm = "linf"
     epsilon: float = 4 / 255
     attack: str = "paper"
+    surrogate: str | None = None  # a model of the suite that is attacked instead; None: the model itself
     limit: int | None = None
     batch_size: int = 32
     models: tuple[str, ...] = ()
@@ -46,7 +52,8 @@ class RobustSettings:
 def parts(suite: Suite) -> Iterator[Part]:
     """One part per attack."""
     for index, settings in enumerate(suite.requested("robust")):
-        own = {key: value for key, value in asdict(settings).items() if key not in ("limit", "models")}
+        own = {key: value for key, value in asdict(settings).items() if key not in ("limit", "models", "surrogate")}
+        own |= {} if settings.surrogate is None else {"surrogate": settings.surrogate}
         yield Part(
             f"robust {index + 1}",
             "robust",
@@ -55,26 +62,25 @@ def parts(suite: Suite) -> Iterator[Part]:
             limit=settings.limit,
             block=settings.batch_size,
             models=settings.models,
+            surrogate=settings.surrogate or "",
         )
 
 
 def rows(block: Block) -> Tables:
     """One row per image. The block is attacked as one batch."""
     settings: RobustSettings = block.settings
-    attacked = robust_accuracy(
-        block.model,
-        block.batch,
-        norm=settings.norm,
-        epsilon=settings.epsilon,
-        attack=settings.attack,
-        batch_size=len(block.batch),
-        seed=block.suite.seed,
+    request: dict[str, Any] = {"norm": settings.norm, "epsilon": settings.epsilon, "attack": settings.attack}
+    request |= {"batch_size": len(block.batch), "seed": block.suite.seed}
+    attacked = (
+        robust_accuracy(block.model, block.batch, **request)
+        if block.surrogate is None
+        else transfer_accuracy(block.model, block.surrogate, block.batch, **request)
     ).rows
     table = pd.DataFrame(
         {
             "model": block.name,
             "image_id": attacked["image_id"],
-            "attack": settings.attack,
+            "attack": stored_name(settings.attack, settings.surrogate),
             "norm": settings.norm,
             "epsilon": settings.epsilon,
             "clean": attacked["correct"],
@@ -91,9 +97,15 @@ def problems(suite: Suite) -> list[Problem]:
     for where, settings in places:
         try:
             check_request(settings.norm, settings.epsilon, settings.attack, settings.batch_size)
+            if settings.surrogate is not None:
+                check_surrogate(settings.attack)
         except (ValueError, TypeError) as error:
             key = f"{where}.{error.argument}" if isinstance(error, ArgumentError) else where
             found.append(Problem.of(key, error))
+    names = [model.name for model in suite.models]
+    for where, settings in places:
+        if settings.surrogate is not None and settings.surrogate not in names:
+            found.append(Problem.of(f"{where}.surrogate", unknown_choice("surrogate", settings.surrogate, names)))
     for index, (where, settings) in enumerate(places):
         for first, other in places[:index]:
             if _same_attack(settings, other) and _share_models(settings, other):
@@ -102,7 +114,8 @@ def problems(suite: Suite) -> list[Problem]:
 
 
 def _same_attack(one: RobustSettings, other: RobustSettings) -> bool:
-    return (one.norm, one.epsilon, one.attack) == (other.norm, other.epsilon, other.attack)
+    first, second = ((each.norm, each.epsilon, each.attack, each.surrogate) for each in (one, other))
+    return first == second
 
 
 def _share_models(one: RobustSettings, other: RobustSettings) -> bool:
@@ -112,6 +125,8 @@ def _share_models(one: RobustSettings, other: RobustSettings) -> bool:
 def work(suite: Suite, part: Part) -> Work:
     """Of the attack."""
     name: str = part.settings.attack
+    if part.surrogate:
+        return Work(parse_attack(name).count or 0, 5)
     if name in ATTACK_WORK:
         return ATTACK_WORK[name]
     attack = parse_attack(name)
