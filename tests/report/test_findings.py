@@ -236,6 +236,16 @@ def test_models_above_the_uniform_map_are_counted() -> None:
     )
 
 
+def test_one_model_is_not_counted() -> None:
+    results = made_up_results(12, 0, tuple(model for model in MODELS if model.name == "tiny_vgg"))
+    rows = results.rows.assign(box_share=0.5, f1=0.6, lift=0.0)
+    assert said(results.with_tables(rows=rows), "More attribution")[0].endswith("Holm-corrected): no method.")
+    rows.loc[rows["method"] != "SM", ["f1", "lift"]] = 0.7, 0.3
+    found = results.with_tables(rows=rows)
+    assert said(found, "More attribution")[0].endswith("Holm-corrected): IG and BIG.")
+    assert said(found, "A uniform map")[0].endswith("Holm-corrected): IG and BIG.")
+
+
 def test_several_models_are_corrected_for() -> None:
     """p = 0.033 is significant for one model and not for the better of two (Holm: 0.065)."""
     changes = [np.array([0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, -0.85, -0.95, -0.05]), np.array([-1.0, 1.1] * 6)]

@@ -177,3 +177,16 @@ def test_a_model_of_unknown_classes_says_how_many_it_has(checkpoint: Path) -> No
     assert (spec.classes, spec.num_classes) == ((), 10)
     with pytest.raises(ModelError, match=r"returns 10 logits, its `\.spec` lists 2 classes"):
         load_model("shapes_cnn", classes=["a", "b"])
+
+
+def test_the_same_weights_are_the_same_network_to_timm_and_torchvision(write: Write) -> None:
+    path = write(build("torchvision:resnet18", 3, seed=1).state_dict(), "mine.pth")
+    architectures = ("torchvision:resnet18", "timm:resnet18")
+    guessed = [load_model(path, arch=arch).preprocessing for arch in architectures]
+    assert guessed[0] != guessed[1]  # resize 256 bilinear, resize 235 bicubic
+    for arch, line in zip(architectures, guessed, strict=True):
+        assert line.endswith(f"(guessed from {arch})")
+    one, other = (load_model(path, arch=arch, **SIZE_64) for arch in architectures)
+    assert (one.preprocessing, one.spec) == (other.preprocessing, other.spec)
+    images = torch.rand(2, 3, 64, 64)
+    assert torch.equal(one(images), other(images))

@@ -16,6 +16,7 @@ NAMED = 3  # models named in a sentence
 def above_chance(results: Results, means: Aggregates) -> list[str]:
     """Which trained models have more attribution in the box than the same values shuffled over the image."""
     counts = []
+    single: dict[str, bool] = {}  # method ↦ whether the only model is above chance
     for method in panel_methods(means.methods):
         trained = [
             model for model in means.models if model.kind != "random" and (model.name, method, "lift") in means.scores
@@ -24,6 +25,8 @@ def above_chance(results: Results, means: Aggregates) -> list[str]:
         lifts = [floats(rows.loc[rows["model"] == model.name, "lift"]) for model in trained]
         above = significantly_above([means.scores[model.name, method, "lift"] for model in trained], lifts)
         below = [model.name for model, significant in zip(trained, above, strict=True) if not significant]
+        if len(trained) == 1:
+            single[method] = not below
         if trained:
             names = [_with_accuracy(means, name) for name in below[:NAMED]]
             if len(below) > NAMED:
@@ -32,9 +35,8 @@ def above_chance(results: Results, means: Aggregates) -> list[str]:
             counts.append(f"{method} for {len(trained) - len(below)} of {counted(len(trained), 'model')}{exceptions}")
     if not counts:
         return []
-    return [
-        f"More attribution lies in the box than by chance (lift significantly above 0, {CORRECTED}): {'; '.join(counts)}."
-    ]
+    text = _of_one_model(single) if len(single) == len(counts) else "; ".join(counts)
+    return [f"More attribution lies in the box than by chance (lift significantly above 0, {CORRECTED}): {text}."]
 
 
 def above_uniform_map(results: Results, means: Aggregates) -> list[str]:
@@ -51,16 +53,20 @@ def above_uniform_map(results: Results, means: Aggregates) -> list[str]:
     columns = [floats(group["f1"]) - uniform_scores(group)["f1"] for _, group in groups]
     differences = estimates(columns)
     counts = []
+    single: dict[str, bool] = {}
     for method in panel_methods(means.methods):
         own = [index for index, (name, _) in enumerate(keys) if name == method]
         if own:
             above = significantly_above([differences[index] for index in own], [columns[index] for index in own])
+            if len(own) == 1:
+                single[method] = above[0]
             counts.append(f"{method} for {sum(above)} of {counted(len(own), 'model')}")
     if not uniform or not counts:
         return []
+    text = _of_one_model(single) if len(single) == len(counts) else listed(counts)
     return [
-        f"A uniform map, independent of model and image, has F1 {listed(uniform)}. Significantly above it ({CORRECTED}): "
-        f"{listed(counts)}."
+        f"A uniform map, independent of model and image, has F1 {listed(uniform)}. "
+        f"Significantly above it ({CORRECTED}): {text}."
     ]
 
 
@@ -81,6 +87,11 @@ def above_random_weights(results: Results, means: Aggregates) -> list[str]:
     if not parts:
         return []
     return [f"Standard models above random weights on the same images ({CORRECTED}): {'; '.join(parts)}."]
+
+
+def _of_one_model(above: dict[str, bool]) -> str:
+    """The methods by which the only model is above; "SM for 1 of 1 model" would be long-winded."""
+    return listed([method for method, is_above in above.items() if is_above] or ["no method"])
 
 
 def _with_floors(means: Aggregates, method: str, score: str) -> list[Pair]:
