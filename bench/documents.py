@@ -318,6 +318,11 @@ def faithfulness_of(name: str, models: Sequence[str]) -> Callable[[], str]:
     return table
 
 
+def said_of(name: str, word: str, data: str) -> Callable[[], str]:
+    """The findings on one data set that have a word, as a list of sentences."""
+    return lambda: "\n".join(f"- {sentence}" for sentence in sentences(suite(name, data)) if word in sentence)
+
+
 def said(name: str) -> Callable[[], str]:
     """The findings as a list of sentences."""
     return lambda: "\n".join(f"- {sentence}" for sentence in sentences(suite(name)))
@@ -342,6 +347,9 @@ DOCUMENTS: dict[str, dict[str, Callable[[], str]]] = {
         "overview": reported("overview", "tiny"),
         "pairs": reported("pairs", "tiny"),
         "shapes_pairs": reported("pairs", "zoo", "shapes"),
+        "regions": reported("regions", "regions"),
+        "regions_tiny": said_of("regions", "eliance", "tiny-imagenet"),
+        "regions_shapes": said_of("regions", "eliance", "shapes"),
         "similarity": reported("similarity", "similarity"),
         "searches": reported("searches", "tiny"),
         "faithfulness": faithfulness_of("tiny", ("tiny_resnet", "tiny_resnet_robust")),
