@@ -272,17 +272,3 @@ def stack(samples: Sequence[Sample]) -> Batch:
         boxes=tuple(sample.boxes for sample in samples),
         accepted=tuple(sample.accepted for sample in samples),
     )
-
-
-def unstack(batch: Batch) -> list[Sample]:
-    """The samples of a batch, without what a batch does not have: outlines and cues.
-
-    >>> data = load_dataset("shapes", limit=2, count=10)
-    >>> [sample.id for sample in unstack(data.batch([1, 0]))] == [data[1].id, data[0].id]
-    True
-    """
-    labels = batch.labels.tolist()
-    return [
-        Sample(batch.ids[row], batch.images[row], labels[row], batch.boxes[row], batch.masks[row], batch.accepted[row])
-        for row in range(len(batch))
-    ]

@@ -8,7 +8,7 @@ import numpy as np
 
 from locality.data.dataset import ImageDataset
 from locality.errors import DataError
-from locality.types import Sample
+from locality.types import Batch, Sample
 
 
 def donors(
@@ -49,3 +49,18 @@ def donors(
         return None
 
     return [donor(index_of[image_id], seed) for image_id, seed in zip(ids, seeds, strict=True)]
+
+
+def unstack(batch: Batch) -> list[Sample]:
+    """The samples of a batch, without what a batch does not have: outlines and cues.
+
+    >>> from locality.data.dataset import load_dataset
+    >>> data = load_dataset("shapes", limit=2, count=10)
+    >>> [sample.id for sample in unstack(data.batch([1, 0]))] == [data[1].id, data[0].id]
+    True
+    """
+    labels = batch.labels.tolist()
+    return [
+        Sample(batch.ids[row], batch.images[row], labels[row], batch.boxes[row], batch.masks[row], batch.accepted[row])
+        for row in range(len(batch))
+    ]

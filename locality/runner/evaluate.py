@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from locality.attribution.all_at_once import names_of
 from locality.attribution.integrated_gradients import Points, quadrature
-from locality.data.dataset import ImageDataset, stack, unstack
+from locality.data.dataset import ImageDataset, stack
+from locality.data.donors import unstack
 from locality.errors import ArgumentError
 from locality.model_calls import model_device, open_model
 from locality.progress import Progress, no_progress
