@@ -276,9 +276,16 @@ def _robustness_resnet(tensors: Tensors) -> Tensors:
     return {re.sub(r"^linear\.", "fc.", name.replace(".shortcut.", ".downsample.")): v for name, v in tensors.items()}
 
 
+def _torchvision_vit(tensors: Tensors) -> Tensors:
+    """torchvision's ViT files are older than its MLP class, which numbers the layers that they call `linear_1` and `_2`."""
+    layers = {"mlp.linear_1.": "mlp.0.", "mlp.linear_2.": "mlp.3."}
+    return {re.sub(r"mlp\.linear_[12]\.", lambda found: layers[found[0]], name): v for name, v in tensors.items()}
+
+
 # Start of an architecture's name ↦ function that renames published tensors to current names.
 RENAMES: dict[str, Callable[[Tensors], Tensors]] = {
     "timm:swin_": _swin,
     "timm:vgg": _vgg,
+    "torchvision:vit_": _torchvision_vit,
     "net:cifar_resnet50": _robustness_resnet,
 }
