@@ -68,6 +68,7 @@ def bench(
     boxes: options.Boxes = None,
     limit: Annotated[int | None, typer.Option(help="Maximum number of images, for a quick run.")] = None,
     download: options.Download = False,
+    trust_first_download: options.TrustFirstDownload = False,
     no_code: Annotated[
         bool, typer.Option("--no-code", help="Refuse models and architectures of the form package.module:function.")
     ] = False,
@@ -83,13 +84,13 @@ def bench(
 
         machine = machine_here(engine, processes, threads, device, address, gpus, unit_minutes)
         try:
-            draft = with_images(draft_suite(suite, download), data, boxes, limit)
+            draft = with_images(draft_suite(suite, download, trust_first_download), data, boxes, limit)
             draft = without_code(draft) if no_code else draft
             folder = out or Path("results") / draft.suite.name
             if not dry_run and not draft.problems:
                 options.check_folder(folder)
             with progress("opening models", "models") as report:
-                plan = make_plan(draft.suite, draft.problems, machine.device, download, report)
+                plan = make_plan(draft.suite, draft.problems, machine.device, download, report, trust_first_download)
         except SuiteError as error:
             _refuse(error)
         if not as_json:

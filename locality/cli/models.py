@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from locality.cli import completion
-from locality.cli.options import AsJson
+from locality.cli.options import AsJson, TrustFirstDownload
 from locality.cli.printing import note, print_table, say, say_json
 
 if TYPE_CHECKING:
@@ -98,13 +98,7 @@ def fetch(
             autocompletion=completion.models,
         ),
     ],
-    trust_first_download: Annotated[
-        bool,
-        typer.Option(
-            "--trust-first-download",
-            help="Download weights without a published sha256, and store theirs: later downloads must have it, too.",
-        ),
-    ] = False,
+    trust_first_download: TrustFirstDownload = False,
 ) -> None:
     """Download a model's weights into the cache, verify their checksum and load them. An interrupted download resumes."""
     from locality.progress import progress

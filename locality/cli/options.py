@@ -111,6 +111,13 @@ Arch = Annotated[
 ]
 NumClasses = Annotated[int | None, typer.Option(help="Number of classes of a checkpoint.")]
 Download = Annotated[bool, typer.Option("--download", help="Download weights that are missing.")]
+TrustFirstDownload = Annotated[
+    bool,
+    typer.Option(
+        "--trust-first-download",
+        help="Download weights without a published sha256, and store theirs: later downloads must have it, too.",
+    ),
+]
 ExpectAccuracy = Annotated[
     str | None,
     typer.Option(

@@ -148,6 +148,7 @@ def make_plan(
     device: str = "cpu",
     download: bool = False,
     progress: Progress = no_progress,
+    trust_first: bool = False,
 ) -> Plan:
     """The units of the suite, after every model and every data set was opened once.
 
@@ -163,7 +164,7 @@ def make_plan(
         if choice.name in known_as_broken:
             continue
         try:
-            models.append(_opened(suite, choice, download, broken_data))
+            models.append(_opened(suite, choice, download, trust_first, broken_data))
             found += [] if models[-1].has_regions else region_problems(suite, models[-1].data)
         except Exception as error:  # a factory of the user's may raise anything
             kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
@@ -203,8 +204,8 @@ def images_of(suite: Suite, part: Part, model: PlannedModel) -> ImageDataset:
         return training_images(suite.data, images, model.spec, part.limit)
 
 
-def _opened(suite: Suite, choice: ModelChoice, download: bool, broken_data: bool) -> PlannedModel:
-    model = load_model(choice.source, **choice.loading, download=download)
+def _opened(suite: Suite, choice: ModelChoice, download: bool, trust_first: bool, broken_data: bool) -> PlannedModel:
+    model = load_model(choice.source, **choice.loading, download=download, trust_first_download=trust_first)
     data = suite.data.name or default_data(model.spec)
     planned = described(choice, model, data)
     for parts in grouped_parts(suite):

@@ -67,10 +67,10 @@ def read_suite(path: str | Path) -> Suite:
     return draft.suite
 
 
-def draft_suite(path: str | Path, download: bool = False) -> Draft:
+def draft_suite(path: str | Path, download: bool = False, trust_first: bool = False) -> Draft:
     """The suite with its names checked, and whether the weights of the catalog are here; the plan opens models and data.
 
-    With `download`, weights that can be fetched and verified are no problem.
+    With `download`, weights that can be fetched and verified are no problem; with `trust_first`, those of no known sha256.
 
     >>> draft_suite("demo").suite.methods
     ('SM', 'IG', 'BIG')
@@ -93,7 +93,7 @@ def draft_suite(path: str | Path, download: bool = False) -> Draft:
     suite: Suite = settings_from(Suite, full, "", typing, {"name": file.stem, "models": ()})
     suite = replace(suite, measurements=measurements)
     has_models = isinstance(full.get("models"), list)
-    problems = [*typing, *problems_of(suite, download, check_models=has_models)]
+    problems = [*typing, *problems_of(suite, download, trust_first, check_models=has_models)]
     located = [Problem(problem.where or file.name, problem.text) for problem in problems]
     return Draft(file.name, suite, tuple(dict.fromkeys(located)))
 
@@ -101,13 +101,13 @@ def draft_suite(path: str | Path, download: bool = False) -> Draft:
 SUITE_KEYS = tuple(entry.name for entry in fields(Suite) if entry.name != "measurements")
 
 
-def problems_of(suite: Suite, download: bool = False, check_models: bool = True) -> list[Problem]:
+def problems_of(suite: Suite, download: bool = False, trust_first: bool = False, check_models: bool = True) -> list[Problem]:
     """Names that nothing has, weights that are not here, and numbers that make no sense."""
     problems: list[Problem] = []
     if not re.fullmatch(r"[\w][\w.-]*", suite.name):
         problems.append(Problem("name", f"must be usable as the name of a folder, got {suite.name!r}"))
     if check_models:
-        problems += _models_problems(suite, download)
+        problems += _models_problems(suite, download, trust_first)
     if not suite.methods:
         problems.append(Problem("methods", "must name at least one method, such as SM, IG, BIG"))
     problems += _method_problems(suite)
@@ -128,7 +128,7 @@ def problems_of(suite: Suite, download: bool = False, check_models: bool = True)
     return problems + _pair_problems(suite)
 
 
-def _models_problems(suite: Suite, download: bool) -> Iterator[Problem]:
+def _models_problems(suite: Suite, download: bool, trust_first: bool) -> Iterator[Problem]:
     names = [choice.name for choice in suite.models]
     if not names:
         yield Problem("models", "must name at least one model: `locality models` lists them")
@@ -137,7 +137,7 @@ def _models_problems(suite: Suite, download: bool) -> Iterator[Problem]:
     for name in sorted({name for name in names if names.count(name) > 1}):
         yield Problem("models", f"names {name!r} twice: give one of them another name")
     for choice in suite.models:
-        yield from _model_problems(choice, download)
+        yield from _model_problems(choice, download, trust_first)
         trainings = (*TRAININGS, UNKNOWN)
         if choice.training is not None and choice.training not in trainings:
             error = unknown_choice("training", choice.training, trainings)
@@ -262,11 +262,11 @@ def _measurement(name: str, value: Any, problems: list[Problem]) -> tuple[Any, .
     return tuple(several)
 
 
-def _model_problems(choice: ModelChoice, download: bool) -> list[Problem]:
+def _model_problems(choice: ModelChoice, download: bool, trust_first: bool) -> list[Problem]:
     known = model_cards()
     source = choice.source
     if source in known:
-        if where(known[source]) not in MISSING or (download and can_be_fetched(known[source])):
+        if where(known[source]) not in MISSING or (download and can_be_fetched(known[source], trust_first)):
             return []
         try:
             weights_path(known[source], download_it=download)

@@ -107,10 +107,12 @@ def is_unverifiable(path: Path, checksum: str | None) -> bool:
     return checksum is None and not path.with_name(f"{path.name}.sha256").is_file()
 
 
-def can_be_fetched(card: ModelCard) -> bool:
-    """Whether `--download` alone fetches the model's weights, because their sha256 is known."""
+def can_be_fetched(card: ModelCard, trust_first: bool = False) -> bool:
+    """Whether `--download` fetches the model's weights: their sha256 is known, or the first download is trusted."""
     weights = card.weights
-    return isinstance(weights, Address) and not is_unverifiable(models_folder() / weights.file, weights.checksum)
+    if not isinstance(weights, Address):
+        return False
+    return trust_first or not is_unverifiable(models_folder() / weights.file, weights.checksum)
 
 
 @contextlib.contextmanager
