@@ -187,7 +187,8 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     results = {
-        "command": f"python bench/speed/removal.py --images {arguments.images} --repeats {arguments.repeats}",
+        "command": f"python bench/speed/removal.py --images {arguments.images} --repeats {arguments.repeats} "
+        f"--photos {arguments.photos}",
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, load {os.getloadavg()[0]:.1f}; one thread",
         "versions": {"torch": torch.__version__} | {name: version(name) for name in ("numpy", "quantus", "scipy")},
         "forward_passes_per_map": passes(images_of(2), maps_of("noise", 2)),
