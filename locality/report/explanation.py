@@ -19,7 +19,7 @@ from matplotlib.textpath import TextPath
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from locality.attribution.all_at_once import attribute_all, check_method, names_of
+from locality.attribution.all_at_once import OWN, attribute_all, check_method, names_of
 from locality.boundary import find_boundary
 from locality.data.boxes import box_mask
 from locality.data.image_input import ImageInput, pixels_of
@@ -185,7 +185,8 @@ def explain_image(
         boundary = None if abstained else find_boundary(calls, images, search=search, seed=seed, to=towards)
         if classes is not None and len(listed) != logits.shape[1]:
             raise ArgumentError("classes", f"{logits.shape[1]} names, one per logit", f"{len(listed)}")
-        maps = {} if boundary is None else attribute_all(calls, images, methods, attributed, boundary, seed=seed)
+        opened = calls if set(methods) <= OWN else model  # other methods open the model themselves
+        maps = {} if boundary is None else attribute_all(opened, images, methods, attributed, boundary, seed=seed)
     probabilities = logits.softmax(1)[0]
     names = [class_word(name) for name in listed] or None
     order = probabilities.argsort(descending=True)[:TOP].tolist()

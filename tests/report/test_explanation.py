@@ -16,6 +16,7 @@ import locality
 from locality.errors import DataError
 from locality.report.explanation import Explanation, explain_image
 from locality.types import ModelSpec
+from locality.zoo.load import load_model
 
 SPEC = ModelSpec("<b>two</b>", (4, 4), 4, classes=("n02123045", "circle"))
 
@@ -58,6 +59,14 @@ def test_a_linear_model_is_explained_by_its_weights(pixels: Tensor) -> None:
     assert f"predicts {names[0]} ({chance:.1%})" in words
     levels = 255 * found.distance / np.sqrt(48)
     assert f"{levels:.2g} levels of 255" in words
+
+
+def test_methods_that_open_the_model_themselves(pixels: Tensor) -> None:
+    found = explain_image(Linear(), pixels, ["captum:Saliency", "SM"])
+    assert np.allclose(found.maps["captum:Saliency"], found.maps["SM"], atol=1e-6)
+    vit = load_model("shapes_vit")
+    image = torch.rand(3, 64, 64, generator=torch.Generator().manual_seed(0))
+    assert explain_image(vit, image, ["Rollout", "BSG"]).maps["Rollout"].min() > 0
 
 
 def test_a_file_is_fitted_as_the_spec_says(tmp_path: Path) -> None:
