@@ -177,3 +177,27 @@ def test_planted_cues_are_measured_against_their_own_region(tmp_path: Path) -> N
         shares[region] = pd.read_csv(tmp_path / region / "rows.csv")["box_share"]
     assert (shares["cue"] == 256 / 4096).all()
     assert (shares["box"] > 256 / 4096).all()
+
+
+def test_region_tests_are_printed_beside_the_scores_or_left_out() -> None:
+    few = ("eval", "--model", "shapes_cnn", "--limit", "12", "--methods", "SM")
+    text = run(*few)
+    lines = text.splitlines()
+    swapped = next(line for line in lines if line.startswith(" background swapped"))
+    assert swapped.split()[2] == "0.000"  # it follows the cue of the other image
+    assert next(line for line in lines if line.startswith(" object greyed")).split()[2] == "1.000"
+    assert any(line.startswith("reliance on the object -0.") for line in lines)
+    assert "predicted as that image's class: 1.000" in text
+    assert "; region tests are inconclusive (reliance −0.1" in lines[-1]  # of 12 images
+    found = json.loads(run(*few, "--json").splitlines()[-1])  # after lines about slow work
+    regions = found["regions"]
+    assert regions["region"] == "box"
+    assert regions["tests"]["outside_swapped"]["region"]["correct"]["mean"] == 0
+    assert regions["tests"]["inside_greyed"]["elsewhere"]["kept"]["used"] == 12
+    assert regions["reliance"]["mean"] < 0
+    assert set(regions["relative_core_sensitivity"]) == {"region", "elsewhere"}
+    assert found["provenance"]["settings"]["region_tests"]["draws"] == 2
+    without = run(*few, "--no-region-tests")
+    assert "reliance" not in without
+    assert "swapped" not in without
+    assert json.loads(run(*few, "--no-region-tests", "--json").splitlines()[-1])["regions"] is None
