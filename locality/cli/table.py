@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 RESULTS_HELP = "Folder that `locality bench` or `locality eval --out` wrote."
 WHICH_HELP = (
     "Tables, separated by commas: overview, locality, pairs, robust, regions, region_tests, certified, similarity, "
-    "searches, faithfulness, removal, sensitivity, localisation, curvature, faults, or the table of a measurement of your own. "
-    "Default: all that were measured."
+    "searches, faithfulness, removal, sensitivity, localisation, curvature, faults, "
+    "or the table of a measurement of your own. Default: all that were measured."
 )
 Results = Annotated[Path, typer.Argument(metavar="RESULTS", help=RESULTS_HELP)]
 OneData = Annotated[str | None, typer.Option("--data", help="Only the results on this data set, if there are several.")]
