@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from locality.attribution.all_at_once import attribute_all, names_of
+from locality.attribution.all_at_once import AT_BOUNDARY, attribute_all, names_of
 from locality.boundary import find_boundary
 from locality.errors import ArgumentError, needing
 from locality.model_calls import Model, open_model
@@ -67,7 +67,7 @@ def random_logit(
     pixels = working_copy(images, bounds)
     with open_model(model, pixels, bounds=bounds) as calls:
         logits = calls.logits(pixels)
-        if boundary is None and {"BSM", "BIG"} & set(names):
+        if boundary is None and AT_BOUNDARY & set(names):
             boundary = find_boundary(calls, pixels, search=options.get("search", "fast"), seed=seed, bounds=bounds)
     classes = class_indices(target, pixels)
     classes = logits.argmax(1) if classes is None else classes
