@@ -17,7 +17,8 @@ from locality.errors import ArgumentError
 FOLDERS_HELP = "Folder that `locality bench` or `locality eval --out` wrote, or folders that `locality train` wrote."
 Folders = Annotated[list[Path], typer.Argument(metavar="RESULTS", help=FOLDERS_HELP)]
 WHICH_HELP = (
-    "Figures, separated by commas: 2.3, 2.4, 3.2, 3.3, 3.4, 3.5, B.1, B.2, distance, extremes, histogram, means, "
+    "Figures, separated by commas: 2.3, 2.4, 3.2, 3.3, 3.4, 3.5, B.1, B.2, distance, regions, extremes, "
+    "histogram, means, "
     "vra, wci, trh, gap. Default: all that the results allow."
 )
 
@@ -52,7 +53,8 @@ def figures(
         str | None, typer.Option(help="Measured methods, separated by commas. Default: SM, IG and BIG if measured.")
     ] = None,
     score: Annotated[
-        Score | None, typer.Option(help="Score of Figures 3.2, 3.4, distance, wci, trh and gap. Default: f1.")
+        Score | None,
+        typer.Option(help="Score of Figures 3.2, 3.4, distance, regions (default: lift), wci, trh and gap. Default: f1."),
     ] = None,
     attack: Annotated[
         str | None,
