@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from toy_training import ToyLoss, run_in_two_processes, weights_of
+from toy_training import ToyLoss, run_in_two_processes, same_state, weights_of
 
 from locality.data.sources import shapes
 from locality.training import loop
@@ -20,11 +20,13 @@ from locality.training.loop import train
 from locality.training.losses import LOSSES
 from locality.training.losses.adversarial import Adversarial
 from locality.training.losses.alp import Alp
+from locality.training.losses.centroid import CentroidCe, CentroidEmma
 from locality.training.losses.mart import Mart
 from locality.training.losses.trades import Trades
 from locality.training.optimizer import Optimizer
 from locality.training.recipe import Recipe, RecipeError, check_recipe, read_recipe, recipe_from
 from locality.training.recipe_parts import Net, TrainingData
+from locality.training.regularisers.centroids import Pull, Push
 from locality.training.regularisers.l2 import L2
 from locality.training.regularisers.s2o import S2o
 from locality.training.regularisers.trh import Trh
@@ -84,6 +86,24 @@ def test_weight_0_and_size_0_change_no_bit(tmp_path: Path, loss: str) -> None:
     for name, shift in SHIFT.items():
         run = train(replace(base, weight_shift=shift), tmp_path / name, device="cpu")
         assert torch.equal(weights_of(run.model), plain), name
+
+
+@pytest.mark.parametrize("loss", [CentroidCe(), CentroidEmma(epsilon=0.1)], ids=repr)
+def test_weight_0_of_the_regularisers_of_centroids_changes_no_bit(tmp_path: Path, loss: Loss) -> None:
+    """`push` makes steps of power iteration, which must not move those of the loss."""
+    net = Net("centroid_net", {"depth": 1, "width": 4, "dimension": 8, "features": 4})
+    base = replace(PLAIN, net=net, loss=loss)
+    plain = train(base, tmp_path / "plain", device="cpu")
+    parts: dict[str, tuple[Regulariser, Regulariser]] = {"pull": (Pull(0.0), Pull(0.5)), "push": (Push(0.0), Push(0.5))}
+    for name, (without, with_effect) in parts.items():
+        run = train(replace(base, regularisers={name: without}), tmp_path / name, device="cpu")
+        assert torch.equal(weights_of(run.model), weights_of(plain.model)), name
+        states = [torch.load(tmp_path / folder / "state.pt", weights_only=True) for folder in ("plain", name)]
+        assert same_state(states[0]["memory"]["buffers"], states[1]["memory"]["buffers"])
+        assert states[0]["memory"]["buffers"]
+        assert log_of(tmp_path / name)[0][f"{name}_weight"] == 0
+        moved = train(replace(base, regularisers={name: with_effect}), tmp_path / f"{name} 0.5", device="cpu")
+        assert not torch.equal(weights_of(moved.model), weights_of(plain.model)), name
 
 
 @pytest.mark.parametrize("loss", ["at", "mart"])
@@ -186,7 +206,8 @@ def test_every_part_is_read_and_written_back() -> None:
     [
         'loss = { name = "at", attack = { epsilon = 0.02 } }\nweight_shift = { name = "awp" }\n'
         "regularisers = { trh = { weight = 0.05 }, l2 = { weight = 0.001 } }",
-        'loss = { name = "mart", attack = { epsilon = 0.02 } }\nweight_shift = { name = "awpt" }',
+        'loss = { name = "mart", attack = { epsilon = 0.02 } }\nweight_shift = { name = "awpt" }\n'
+        "regularisers = { s2o = { weight = 0.5 } }",
         'loss = { name = "alp", attack = { epsilon = 0.02 } }\nweight_shift = { name = "sam" }\n'
         "regularisers = { trh = { weight = 0.05 } }",
         'loss = { name = "fast_at", attack = { epsilon = 0.02 } }\naverage = { name = "ema", decay = 0.9 }\n'
@@ -194,7 +215,13 @@ def test_every_part_is_read_and_written_back() -> None:
         'loss = { name = "standard" }\naverage = { name = "swa", start = 0.0 }\n'
         'step_size = { name = "equal_mean", plan = { name = "constant" }, start = 0.5, mean = 0.3 }',
     ],
-    ids=["at, awp, trh, l2", "mart, awpt", "alp, sam, trh", "fast_at, ema, squeezing, cosine", "standard, swa, equal_mean"],
+    ids=[
+        "at, awp, trh, l2",
+        "mart, awpt, s2o",
+        "alp, sam, trh",
+        "fast_at, ema, squeezing, cosine",
+        "standard, swa, equal_mean",
+    ],
 )
 def test_two_processes_have_the_loss_curve_of_one(tmp_path: Path, parts: str) -> None:
     path = tmp_path / "recipe.toml"

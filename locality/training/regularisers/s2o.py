@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,7 @@ class S2o(Weighted):
     the other classes, more to those whose logits correlate less with its own over the batch. Targets have no gradient.
 
     The published code has α = 0.1 for AT, 0.3 for TRADES and MART, and 0.02 for CIFAR-100. Where the loss makes no pass over
-    the clean images, this makes one. The correlations are those of each process's part of the batch.
+    the clean images, this makes one. The correlations are those of the whole batch, over all processes.
     """
 
     label_share: float = 0.2
@@ -38,7 +39,8 @@ class S2o(Weighted):
             raise ArgumentError("loss", "one that names the part that is fitted to labels", type(batch.loss).__name__)
         clean = value.clean or batch.at(batch.weights).forward(batch.images)
         passes = [clean] if value.attacked is None else [clean, value.attacked]
-        soft = [soft_label_loss(seen.logits, batch.labels, self.label_share) for seen in passes]
+        mean = batch.network.mean_over_processes
+        soft = [soft_label_loss(seen.logits, batch.labels, self.label_share, mean) for seen in passes]
         return torch.stack(soft).mean() - value.fit
 
     def problems(self) -> list[Problem]:
@@ -51,18 +53,20 @@ class S2o(Weighted):
         return [Problem("", f"needs a loss that names the part that is fitted to labels, which {name} does not")]
 
 
-def soft_label_loss(logits: Tensor, labels: Tensor, label_share: float = 0.2) -> Tensor:
-    """The mean of KL(t ‖ softmax(logits)) with the targets of these logits."""
-    return label_divergence(soft_labels(logits, label_share)[labels], logits)
+def soft_label_loss(
+    logits: Tensor, labels: Tensor, label_share: float = 0.2, mean: Callable[[Tensor], Tensor] = torch.clone
+) -> Tensor:
+    """The mean of KL(t ‖ softmax(logits)) with the targets of these logits; `mean` is taken over the processes."""
+    return label_divergence(soft_labels(logits, label_share, mean)[labels], logits)
 
 
 @torch.no_grad()
-def soft_labels(logits: Tensor, label_share: float = 0.2) -> Tensor:
+def soft_labels(logits: Tensor, label_share: float = 0.2, mean: Callable[[Tensor], Tensor] = torch.clone) -> Tensor:
     """K×K: the target of each label. Off the diagonal, row k is proportional to max_l |A_kl| − |A_kl| with A = GᵀG.
 
     >>> soft_labels(torch.tensor([[2.0, 1.0, 0.0]]))[0]  # |A| = (4, 2, 0), so the others get 2 and 4 parts
     tensor([0.2000, 0.2667, 0.5333])
     """
     logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
-    correlations = (logits.T @ logits).abs()
+    correlations = mean(logits.T @ logits).abs()  # their scale does not matter
     return label_table(correlations.amax(1, keepdim=True) - correlations, label_share)

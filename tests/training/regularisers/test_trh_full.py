@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,17 +15,22 @@ from torch import Tensor, nn
 from torch.autograd.functional import hessian, jacobian
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy, log_softmax
-from toy_training import START, batch_of, network_of, normalised_net
+from toy_training import START, batch_of, network_of, normalised_net, run_in_two_processes
 
+from locality.data.sources import shapes
+from locality.training import loop
+from locality.training.batches import BatchKeys, TrainingImages, collate
 from locality.training.inner_attack import InnerAttack
 from locality.training.losses.adversarial import Adversarial
 from locality.training.losses.standard import Standard
 from locality.training.losses.trades import Trades
-from locality.training.network import Network
-from locality.training.recipe import RecipeError, recipe_from
+from locality.training.network import FeatureModel, Network
+from locality.training.new_model import beginning, new_model
+from locality.training.recipe import RecipeError, read_recipe, recipe_from
 from locality.training.regularisers.trh_full import TrhFull, squared_gradient
-from locality.training.schedules import Linear
+from locality.training.schedules import Linear, Moment
 from locality.training.step import LossValue, TrainingBatch
+from locality.zoo.nets import NETS
 from locality.zoo.nets.forward_pass import FeatureSequential
 
 CLASSES, COUNT = 3, 2
@@ -204,3 +212,65 @@ def test_a_transformer_is_one_sentence_before_the_run() -> None:
         recipe_from(table | {"regularisers": {"trh_full": {"weight": 0.1}}}, "a")
     assert len(caught.value.problems) == 1
     assert recipe_from(table | {"net": {"name": "tiny_resnet"}, "regularisers": {"trh_full": {"weight": 0.1}}}, "a")
+
+
+RECIPE = """
+name = "halves"
+net = { name = "plain_net" }
+epochs = 1
+batch_size = 8
+data = { name = "shapes", limit = 16 }
+step_size = { name = "constant" }
+optimizer = { name = "sgd", learning_rate = 0.1, momentum = 0 }
+regularisers = { trh_full = { weight = 0.05 } }
+"""
+
+
+def plain_net(classes: int) -> FeatureSequential:
+    """Without batch statistics, which halves of a batch do not share."""
+    return FeatureSequential(nn.AvgPool2d(16), nn.Flatten(), nn.Linear(48, 8), nn.ReLU(), nn.Linear(8, classes))
+
+
+@pytest.mark.slow
+def test_two_processes_average_the_estimates_of_their_halves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images of different processes do not meet in a probe: the number, and the step made of it, are means over both."""
+    monkeypatch.setitem(NETS, "plain_net", plain_net)
+    monkeypatch.setitem(shapes.DEFAULT_COUNT, "train", 40)
+    path = tmp_path / "recipe.toml"
+    path.write_text(RECIPE, encoding="utf-8")
+    run_in_two_processes(__file__, path, tmp_path / "two")
+    lines = [json.loads(line) for line in (tmp_path / "two/log.jsonl").read_text(encoding="utf-8").splitlines()]
+    recipe = read_recipe(path)
+    data = beginning(recipe).data
+    examples = TrainingImages(data, recipe.augmentation, recipe.seed)
+    model = FeatureModel(new_model(recipe, data)).train()
+    network = Network(model, model)
+    halves = [BatchKeys(16, 8, 1, recipe.seed, process=process, processes=2) for process in (0, 1)]
+    for step, keys in enumerate(zip(*halves, strict=True)):
+        penalties: list[float] = []
+        model.zero_grad()
+        for half in keys:
+            moment = Moment.of(step, 2, 1)
+            pixels, labels, seeds = collate([examples[key] for key in half])
+            batch = TrainingBatch(pixels, labels, seeds, moment, network, recipe.loss, network.weights, recipe.seed)
+            value = recipe.loss(batch)
+            penalty = TrhFull(0.05)(batch, value)
+            penalties.append(penalty.item())
+            ((value.total + 0.05 * penalty) / 2).backward()
+        assert lines[step]["trh_full"] == pytest.approx(sum(penalties) / 2, rel=1e-4)
+        assert penalties[0] != pytest.approx(penalties[1], rel=0.01)
+        with torch.no_grad():
+            for weight in network.weights.values():
+                assert weight.grad is not None
+                weight -= 0.1 * weight.grad
+    state = torch.load(tmp_path / "two/state.pt", weights_only=True)
+    for name, weight in network.weights.items():
+        torch.testing.assert_close(state["weights"][name], weight.detach(), rtol=1e-4, atol=1e-6)
+
+
+if __name__ == "__main__":  # one of several processes
+    torch.set_num_threads(1)
+    loop.STEPS_BETWEEN_LINES = 1
+    NETS["plain_net"] = plain_net
+    shapes.DEFAULT_COUNT["train"] = 40
+    loop.train(read_recipe(sys.argv[1]), Path(sys.argv[2]), device="cpu")
