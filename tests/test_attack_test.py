@@ -116,7 +116,7 @@ def test_every_part_of_a_training_is_killed(attacks: ModuleType) -> None:
 @pytest.mark.slow
 def test_killed_trainings_end_with_the_same_bytes(tmp_path: Path) -> None:
     """SIGKILL for one training of each axis; `python bench/attack_test.py --only axes` does it for all."""
-    names = ["loss-rat", "regularisers-trh_full", "weight_shift-awp", "average-swa", "step_size-wci"]
+    names = ["loss-rat", "regularisers-trh_full", "weight_shift-awp", "average-swa", "step_size-wci", "validation-patience"]
     command = [sys.executable, "bench/attack_test.py", "--only", "axes", "--axis-kills", "2", "--axes", *names]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     ran = subprocess.run(

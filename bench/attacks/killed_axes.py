@@ -1,4 +1,4 @@
-"""One small training per loss, regulariser, weight shift, average and step size, and with a monitor, for `kills` to kill.
+"""One small training per part of a recipe, such as a loss or an average, for `kills` to kill.
 
 torch is imported once and every run is a fork of this process, so that a run takes a fraction of a second. Kill -9 hits the
 fork as it would any other process: what it had not written is lost.
@@ -30,6 +30,7 @@ RECIPE: dict[str, Any] = {
     "loss": AT,
     "optimizer": {"name": "sgd", "learning_rate": 0.1},
 }
+FAST = {"name": "sgd", "learning_rate": 1.0}  # the loss rises in the second epoch, which ends the run
 DROP = {"name": "piecewise", "milestones": [0.3]}
 # Part of a recipe ↦ name ↦ what the recipe has then.
 AXES: dict[str, dict[str, dict[str, Any]]] = {
@@ -59,6 +60,14 @@ AXES: dict[str, dict[str, dict[str, Any]]] = {
         "wci": {"step_size": {"name": "wci", "plan": DROP, "start": 0.3, "multiple": 0.5}, "monitor": MONITOR},
     },
     "monitor": {"monitor": {"monitor": MONITOR}},
+    # With a tenth of the rate for the body, the head alone in the first epoch, and with frozen statistics.
+    "fine_tuning": {
+        "careful": {"net": {"name": "shapes_cnn"}, "start": "shapes_cnn", "fine_tuning": {"head_epochs": 1}},
+    },
+    "validation": {
+        "best": {"validation": {"share": 0.25, "by": "loss"}, "average": {"name": "ema", "decay": 0.5}},
+        "patience": {"validation": {"share": 0.25, "by": "loss", "patience": 1}, "optimizer": FAST},
+    },
 }
 
 

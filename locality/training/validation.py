@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from locality.curvature.attacked_losses import STEPS, attacked_split
+from locality.curvature.attacked_losses import STEPS, Losses, attacked_split
 from locality.data.dataset import ImageDataset
 from locality.data.selection import even_order
 from locality.errors import ArgumentError, Problem
@@ -70,6 +70,7 @@ class BestEpoch:
     settings: Validation
     images: TrainingImages
     threat: Threat
+    steps: int = STEPS  # of the attack
     epoch: int = 0  # the best one, counted from 1; 0: none was measured
     rank: list[float] = field(default_factory=list)
     weights: dict[str, Tensor] = field(default_factory=dict)
@@ -117,10 +118,9 @@ class BestEpoch:
             "loss": float(cross_entropy(every, correct)),
         }
         if self.settings.by == "attacked_accuracy":
-            seen = [
-                attacked_split(model, part, self.threat, STEPS, device=device).losses for part in self.images.in_order(BATCH)
-            ]
-            errors, losses = (torch.cat([getattr(part, name) for part in seen]) for name in ("robust_error", "robust_loss"))
+            parts = self.images.in_order(BATCH)
+            seen = Losses.cat([attacked_split(model, part, self.threat, self.steps, device=device).losses for part in parts])
+            errors, losses = seen.robust_error, seen.robust_loss
             numbers |= {"attacked_accuracy": 1 - float(errors.mean()), "attacked_loss": float(losses.mean())}
         return numbers
 
@@ -132,7 +132,8 @@ def best_epoch(recipe: Recipe, held_out: ImageDataset | None, state: State | Non
     images = TrainingImages(held_out, recipe.augmentation, recipe.seed)
     images.keep(lambda done, total: None)
     threat = recipe.threat or Threat("linf", recipe.evaluate_epsilon)
-    return BestEpoch(recipe.validation, images, threat, **(state or {}))
+    steps = getattr(recipe.loss, "evaluation_steps", STEPS)  # a loss that attacks of few steps flatter has more
+    return BestEpoch(recipe.validation, images, threat, steps, **(state or {}))
 
 
 def held_out_part(data: ImageDataset, share: float) -> tuple[ImageDataset, ImageDataset]:
@@ -175,7 +176,7 @@ def best_epoch_text(best: BestEpoch, epochs: int) -> str:
     """Which epoch the weights are of, in one sentence.
 
     >>> images = TrainingImages.__new__(TrainingImages)
-    >>> best_epoch_text(BestEpoch(Validation(), images, Threat("linf", 0.1), 3, [0.92, -0.3]), 10)
+    >>> best_epoch_text(BestEpoch(Validation(), images, Threat("linf", 0.1), epoch=3, rank=[0.92, -0.3]), 10)
     'The weights are those of epoch 3 of 10, which has the best validation accuracy, 92.0%.'
     """
     if not best.epoch:

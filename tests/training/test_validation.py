@@ -24,13 +24,14 @@ from locality.training.batches import TrainingImages
 from locality.training.inner_attack import InnerAttack
 from locality.training.loop import train
 from locality.training.losses.adversarial import Adversarial
+from locality.training.losses.alp import Alp
 from locality.training.optimizer import Optimizer
 from locality.training.recipe import Recipe, RecipeError, read_recipe
 from locality.training.recipe_parts import Augmentation, Net, TrainingData
 from locality.training.run_state import RunState
 from locality.training.schedules import Moment
 from locality.training.step_size import Constant
-from locality.training.validation import BestEpoch, Validation, held_out_part
+from locality.training.validation import BestEpoch, Validation, best_epoch, held_out_part
 from locality.types import Threat
 from locality.zoo.load import load_model
 
@@ -166,6 +167,14 @@ def test_accuracy_under_attack_is_lower() -> None:
     )
     assert numbers["attacked_accuracy"] < 0.5 < numbers["accuracy"]
     assert numbers["attacked_loss"] > numbers["loss"]
+
+
+def test_alp_is_not_judged_by_few_steps_alone() -> None:
+    data = load_dataset("shapes", split="train", limit=20)
+    for loss, steps in ((Alp(InnerAttack(0.02)), 100), (Adversarial(InnerAttack(0.02)), 10)):
+        best = best_epoch(replace(RECIPE, loss=loss), data, None)
+        assert best is not None
+        assert best.steps == steps
 
 
 class InterruptedRunError(Exception):
