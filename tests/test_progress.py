@@ -50,6 +50,30 @@ def test_lines_elsewhere(clock: list[float], capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().err == "similarity: 16 of 3,000 images, 15.0 per minute, 3:18:56 left\n"
 
 
+def test_more_than_counts(clock: list[float], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is to be read beside the counts, such as a loss, is asked for at each moment."""
+    loss = [""]
+    with progress("training", "steps", lambda: loss[0]) as report:
+        for done, text in ((0, ""), (10, "loss 0.500"), (20, "loss 0.250")):
+            clock[0] += 64
+            loss[0] = text
+            report(done, 40)
+    assert capsys.readouterr().err.splitlines()[1:] == [
+        "training: 10 of 40 steps, loss 0.500, 9.4 per minute, 3:12 left",
+        "training: 20 of 40 steps, loss 0.250, 9.4 per minute, 2:08 left",
+    ]
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    with progress("training", "steps", lambda: loss[0]) as report:
+        report(0, 40)
+        clock[0] += 64
+        report(10, 40)
+    text = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", terminal.getvalue())
+    assert text.splitlines()[-1].endswith("10/40 steps loss 0.250, 9.4 per minute, 3:12 left")
+
+
 def test_the_first_line_comes_with_the_first_chunk(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
     with progress("robust") as report:
         report(0, 100)

@@ -169,6 +169,42 @@ def test_ctrl_c_is_one_sentence(command: list[str], tmp_path: Path, monkeypatch:
     assert (result.exit_code, result.stderr.splitlines()[-1][:34]) == (130, "Interrupted. The state is saved; r")
 
 
+def test_of_several_processes_only_the_first_one_prints(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has the same mistake to report; the others end with the same code."""
+    (tmp_path / "recipe.toml").write_text(RECIPE.replace("epochs = 2", "epochs = -1"), encoding="utf-8")
+    for rank, said in (("0", "RecipeError"), ("1", "SystemExit")):
+        monkeypatch.setenv("RANK", rank)
+        result = CliRunner().invoke(app, command)
+        assert type(result.exception).__name__ == said
+        assert result.output == ""
+    assert result.exit_code == 2
+    monkeypatch.undo()
+    monkeypatch.setattr(shapes, "DEFAULT_COUNT", {"eval": 60, "train": 60})
+    (tmp_path / "recipe.toml").write_text(RECIPE, encoding="utf-8")
+    monkeypatch.setattr("locality.cli.processes.is_main_process", lambda: False)
+    assert "epoch 1" not in CliRunner().invoke(app, command).stderr
+
+
+def test_validation_is_part_of_the_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shapes, "DEFAULT_COUNT", {"eval": 20, "train": 60})
+    path = tmp_path / "recipe.toml"
+    text = RECIPE.replace('"swa", start = 0.5', '"ema"').replace("limit = 32", "limit = 40")
+    path.write_text(text + "[validation]\nshare = 0.5\n", encoding="utf-8")
+    command = ["train", str(path), "--out", str(tmp_path / "runs"), "--device", "cpu"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    first, *_, last = [line for line in result.stderr.splitlines() if line.startswith(("training on", "epoch "))]
+    assert first.startswith("training on 20 images of 10 classes at 64×64 pixels, 20 more held out; ")
+    assert first.endswith(" parameters, random weights")
+    line = json.loads((tmp_path / "runs/small/log.jsonl").read_text(encoding="utf-8").splitlines()[-1])
+    assert f", validation {line['validation_accuracy']:.1%} (loss {line['validation_loss']:.3f}; best" in last
+    assert (
+        f"The weights are those of epoch {line['best_epoch']} of 2, which has the best validation accuracy" in result.stdout
+    )
+
+
 def test_the_monitor_is_part_of_the_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shapes, "DEFAULT_COUNT", {"eval": 20, "train": 60})
     path = tmp_path / "recipe.toml"
