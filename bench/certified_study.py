@@ -5,6 +5,7 @@
 
 Every row is a recipe, every table compares its rows with its first one on the same images. Rows are trained one after the
 other, in the order of `ORDER`; the results are written after each. Finished rows are kept, and an interrupted study resumes.
+Checkpoints that ship are measured as they are.
 
 Verified accuracy is that of the stored half-precision weights, by their Lipschitz bound, on all evaluation images. Accuracy
 under attack is that of APGD-CE + APGD-DLR (`paper`) at ℓ2 36/255 on the first images, for the rows of `ATTACKED`.
@@ -31,6 +32,7 @@ from locality.statistics import paired, share_summary
 from locality.training.batches import eval_images
 from locality.training.recipe import read_recipe
 from locality.training.step import NotFiniteError
+from locality.zoo.catalog import CHECKPOINTS as ZOO
 from locality.zoo.load import load_model
 from locality.zoo.model_card import read_card
 
@@ -119,6 +121,12 @@ def recipe_table(row: str, seed: int) -> dict[str, Any]:
     return ROWS[row] | {"name": f"{row}_{seed}", "seed": seed}
 
 
+def shipped(row: str) -> Path | None:
+    """The weights of a row that ships."""
+    weights = ZOO / f"{row}.safetensors"
+    return weights if row in CHECKPOINTS and weights.exists() else None
+
+
 def measured(row: str, seed: int, runs: Path) -> dict[str, Any]:
     """Train a row and certify its weights, image by image; kept beside them. A run that diverges is a result, too."""
     table = recipe_table(row, seed)
@@ -126,7 +134,7 @@ def measured(row: str, seed: int, runs: Path) -> dict[str, Any]:
     if kept.exists():
         return _read(kept)
     try:
-        result = certified_images(train(table, runs))
+        result = certified_images(shipped(row) or train(table, runs))
     except NotFiniteError as error:
         result = {"diverged": {"term": error.term, "step": error.step}}
     write_atomically(kept, json.dumps(result))
@@ -135,10 +143,11 @@ def measured(row: str, seed: int, runs: Path) -> dict[str, Any]:
 
 def attacked(row: str, seed: int, runs: Path) -> dict[str, Any]:
     """Which of the first images a trained row keeps under attack, and which it certifies; kept beside its weights."""
-    weights = checkpoint(runs, recipe_table(row, seed)["name"])
-    kept = weights.with_name("attacked.json")
+    name = recipe_table(row, seed)["name"]
+    kept = runs / name / "attacked.json"
     if kept.exists():
         return _read(kept)
+    weights = shipped(row) or checkpoint(runs, name)
     model = load_model(str(weights))
     data = load_dataset(
         read_card(weights.with_suffix(".json")).data, split="eval", max_box_share=None, limit=ATTACKED_IMAGES
@@ -156,10 +165,10 @@ def _read(path: Path) -> dict[str, Any]:
     return stored
 
 
-def certified_images(weights: Path) -> dict[str, Any]:
-    """Which evaluation images are classified correctly, and how far each decision is certified."""
+def certified_images(weights: Path, data: str | None = None) -> dict[str, Any]:
+    """Which evaluation images, of the card's data or other, are classified correctly, and how far each is certified."""
     model, card = load_model(str(weights)), read_card(weights.with_suffix(".json"))
-    certified = verified_accuracy(model, eval_images(card.data, model.spec, IMAGES), Lipschitz())
+    certified = verified_accuracy(model, eval_images(data or card.data, model.spec, IMAGES), Lipschitz())
     return {
         "correct": certified.correct.tolist(),
         "radius": certified.certificate.radius.tolist(),

@@ -1,0 +1,156 @@
+"""Settings of `tiny_liresnet`, chosen on training photographs that are held out: which certify most, which classify most?
+
+    python bench/certified_settings.py [--only base,la] [--runs runs/certified_settings]
+                                       [--out bench/results/certified_settings.json]
+
+The `train` split has 400 photographs per class. The last 80 by number are held out, the others train; the `eval` split is not
+used. `SMALL` rows are networks of 32 channels trained for 20 epochs, `LARGE` ones have the size of `tiny_liresnet`. Every row
+is compared with the first of its size on the same images. The zip of Tiny-ImageNet is the one that LOCALITY_TINY_IMAGENET
+names. Finished rows are kept, and an interrupted study resumes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from certified_study import EPSILON, certified_images
+from study_runs import train
+
+from locality.data.sources.tiny_imagenet import TRAIN_PER_CLASS
+from locality.files import write_atomically
+from locality.statistics import paired, share_summary
+from locality.training.recipe import read_recipe
+
+HELD_OUT = 80  # photographs per class
+EPOCHS = 20  # of small networks
+SIZE = {"name": "liresnet", "depth": 6, "width": 32, "dimension": 256}
+BASE = read_recipe("tiny_liresnet").as_table()
+
+
+def changed(**parts: Any) -> dict[str, Any]:
+    """The recipe of `tiny_liresnet`, where tables are merged with its own."""
+    table = dict(BASE)
+    for name, value in parts.items():
+        table[name] = {**table[name], **value} if isinstance(value, dict) and name != "net" else value
+    return table
+
+
+def ends_at(end: float, until: float = 0.5) -> dict[str, Any]:
+    return {"schedule": {"name": "linear", "begin": 0.1, "end": end, "until": until}}
+
+
+SMALL: dict[str, dict[str, Any]] = {
+    "base": {},
+    "end_1": {"loss": ends_at(1.0)},
+    "end_2": {"loss": ends_at(2.0)},
+    "la": {"loss": {"name": "gloro_la"}},
+    "trades": {"loss": {"name": "gloro_trades"}},
+    "rate_4": {"optimizer": {"learning_rate": 4e-3}},
+    "rate_1": {"optimizer": {"learning_rate": 1e-3}},
+    "nadam": {"optimizer": {"name": "nadam", "lookahead": 6}},
+    "ema_998": {"average": {"decay": 0.998}},
+    "light": {"augmentation": {"shift": 4, "colour": 0.0, "cutout": 0}},
+    "cutout_24": {"augmentation": {"shift": 8, "cutout": 24}},
+    "batch_32": {"batch_size": 32},
+    "wide_neck": {"net": SIZE | {"dimension": 1024}},
+    "epochs_40": {"epochs": 40},
+}
+LARGE: dict[str, dict[str, Any]] = {"large": {}}
+
+
+def recipe_table(row: str, data: Path) -> dict[str, Any]:
+    """The recipe of a row, on the photographs that are not held out."""
+    own = {"name": row, "data": {"name": f"tiny-imagenet:{data}"}}
+    if row in LARGE:
+        return changed(**LARGE[row]) | own
+    return changed(**({"net": SIZE, "epochs": EPOCHS} | SMALL[row])) | own
+
+
+def held_out(source: Path, out: Path) -> Path:
+    """A zip of Tiny-ImageNet without the `eval` photographs, in which the last training ones of each class are in `val`."""
+    if out.exists():
+        return out
+    out.parent.mkdir(parents=True, exist_ok=True)
+    part = out.with_suffix(".part")
+    annotations = []
+    with zipfile.ZipFile(source) as whole, zipfile.ZipFile(part, "w") as some:
+        listed = next(name for name in whole.namelist() if name.endswith("wnids.txt"))
+        top = listed.removesuffix("wnids.txt")
+        some.writestr(listed, whole.read(listed))
+        for wnid in whole.read(listed).decode().split():
+            boxes = f"{top}train/{wnid}/{wnid}_boxes.txt"
+            lines = sorted(whole.read(boxes).decode().splitlines(), key=_number)[:TRAIN_PER_CLASS]
+            some.writestr(boxes, "\n".join(lines[:-HELD_OUT]) + "\n")
+            for line in lines:
+                file, *box = line.split()
+                path = f"{top}train/{wnid}/images/{file}"
+                if line in lines[-HELD_OUT:]:
+                    renamed = f"val_{len(annotations)}.JPEG"
+                    annotations.append("\t".join([renamed, wnid, *box]))
+                    some.writestr(f"{top}val/images/{renamed}", whole.read(path))
+                else:
+                    some.writestr(path, whole.read(path))
+        some.writestr(f"{top}val/val_annotations.txt", "\n".join(annotations) + "\n")
+    os.replace(part, out)
+    return out
+
+
+def _number(line: str) -> int:
+    return int(line.split(".")[0].rpartition("_")[2])
+
+
+def measured(row: str, data: Path, runs: Path) -> dict[str, Any]:
+    """Train a row and certify the photographs that are held out; kept beside its weights."""
+    kept = runs / row / "measured.json"
+    if not kept.exists():
+        found = certified_images(train(recipe_table(row, data), runs), f"tiny-imagenet:{data}")
+        write_atomically(kept, json.dumps(found))
+    stored: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
+    return stored
+
+
+def summary(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Shares with Wilson intervals, and the paired changes from the first row of the same size."""
+    shares: dict[str, Any] = {}
+    for row, one in rows.items():
+        right = {"clean": np.array(one["correct"])}
+        right["verified"] = right["clean"] & (np.array(one["radius"]) > EPSILON)
+        shares[row] = {"minutes": one["minutes"], "lipschitz": one["lipschitz"]["margin"]}
+        base = next(iter(LARGE if row in LARGE else SMALL))
+        for name, values in right.items():
+            shares[row][name] = share_summary(int(values.sum()), len(values))
+            if row != base and base in rows:
+                other = np.array(rows[base]["correct"])
+                other = other if name == "clean" else other & (np.array(rows[base]["radius"]) > EPSILON)
+                change = paired(other.astype(float), values.astype(float))
+                shares[row][f"{name} change"] = {"mean": change.difference, "low": change.low, "high": change.high}
+    return shares
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", help="rows, separated by commas; by default all")
+    parser.add_argument("--runs", type=Path, default=Path("runs/certified_settings"))
+    parser.add_argument("--out", type=Path, default=Path("bench/results/certified_settings.json"))
+    given = parser.parse_args()
+    chosen = given.only.split(",") if given.only else [*SMALL, *LARGE]
+    data = held_out(Path(os.environ["LOCALITY_TINY_IMAGENET"]), given.runs / "held_out.zip")
+    rows: dict[str, dict[str, Any]] = {}
+    for row in chosen:
+        rows[row] = measured(row, data, given.runs)
+        found = summary(rows)
+        settings = {name: (LARGE | SMALL)[name] for name in rows}
+        result = {"held out per class": HELD_OUT, "epochs of small": EPOCHS, "changes": settings, "rows": found}
+        write_atomically(given.out, json.dumps(result, indent=1) + "\n")
+        print(row, *(f"{name} {found[row][name]['mean']:.3f}" for name in ("clean", "verified")), flush=True)
+
+
+if __name__ == "__main__":
+    main()
