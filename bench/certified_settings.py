@@ -3,9 +3,9 @@
     python bench/certified_settings.py [--only base,la] [--runs runs/certified_settings]
                                        [--out bench/results/certified_settings.json]
 
-The `train` split has 400 photographs per class. The last 80 by number are held out, the others train; the `eval` split is not
-used. `SMALL` rows are networks of 32 channels trained for 20 epochs, `LARGE` ones have the size of `tiny_liresnet`. Every row
-is compared with the first of its size on the same images. The zip of Tiny-ImageNet is the one that LOCALITY_TINY_IMAGENET
+The `train` split has 400 photographs per class. The last 80 by number are held out, the others train; `eval` is not used.
+`SMALL` rows are networks of 32 channels trained for 20 epochs, `LARGE` ones have the size of `tiny_liresnet`. Every row is
+compared with the first of its size on the same images. The zip of Tiny-ImageNet is the one that LOCALITY_TINY_IMAGENET
 names. Finished rows are kept, and an interrupted study resumes.
 """
 

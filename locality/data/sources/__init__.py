@@ -92,7 +92,7 @@ def _opened(name: str, split: str, seed: int, options: dict[str, Any]) -> Source
 
 def _of_kind(kind: str, rest: str, name: str, split: str, seed: int, options: dict[str, Any]) -> Source:
     if kind == "shapes":
-        return shapes.shapes(split, seed=seed, **(options | {"cue": rest} if rest else options))
+        return shapes.shapes(split, seed=seed, **(options | _cue(rest, name)))
     if kind == "photos":
         if rest:
             raise ArgumentError("data", "photos without a path, since its files are in installed packages", name)
@@ -105,6 +105,14 @@ def manifest_source(path: str | Path, root: str | Path | None = None) -> Source:
     manifest, faults = read_manifest(path)
     files = open_root(Path(path).parent if root is None else root)
     return Source(Path(path).stem, manifest, manifest.classes(), FileReader(manifest, files), tuple(faults))
+
+
+def _cue(text: str, name: str) -> dict[str, Any]:
+    """The options in `shapes:CUE:LEVELS`; both parts may be missing."""
+    cue, _, levels = text.partition(":")
+    if levels and not levels.isdecimal():
+        raise ArgumentError("data", "shapes:CUE:LEVELS, where LEVELS is the cue's strength in 1/255", name)
+    return ({"cue": cue} if cue else {}) | ({"cue_levels": int(levels)} if levels else {})
 
 
 def _check_options(name: str, source: Callable[..., Source], options: dict[str, Any]) -> None:

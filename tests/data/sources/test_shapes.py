@@ -111,3 +111,12 @@ def test_backgrounds_have_a_fractal_spectrum() -> None:
     power = (np.abs(np.fft.fft2(corner - corner.mean((1, 2), keepdims=True))) ** 2).mean(0)
     low, high = power[0, 3:6].mean(), power[0, 12:24].mean()
     assert low / high > 8
+
+
+def test_the_name_may_give_the_strength_of_the_cue() -> None:
+    """The difference to the image without a cue is the strength, in 1/255."""
+    plain, faint = (load_dataset(name, limit=10, count=10) for name in ("shapes:none", "shapes:background:1"))
+    change = 255 * (faint.batch(range(10)).images - plain.batch(range(10)).images)
+    assert sorted(set(change.round().flatten().tolist())) == [-1, 0, 1]
+    with pytest.raises(ArgumentError, match="LEVELS is the cue's strength in 1/255, got 'shapes:none:faint'"):
+        load_dataset("shapes:none:faint")
