@@ -18,7 +18,7 @@ class Kind:
 
 
 KINDS: dict[str, Kind] = {
-    "shapes": Kind("shapes[:none|:swapped][:LEVELS]", "ten shapes on noise with a planted cue of ±LEVELS/255 (4), generated"),
+    "shapes": Kind("shapes[:none|:swapped][:LEVELS]", "ten generated shapes on noise, a planted cue of ±LEVELS/255 (4)"),
     "photos": Kind("photos", "photographs inside scikit-image and matplotlib, ImageNet classes"),
     "tiny-imagenet": Kind("tiny-imagenet[:PATH]", "Tiny-ImageNet, folder or zip", "LOCALITY_TINY_IMAGENET"),
     "imagenet": Kind("imagenet:PATH", "ImageNet with boxes as XML files or Kaggle's CSV", "LOCALITY_IMAGENET"),
