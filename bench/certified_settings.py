@@ -130,7 +130,7 @@ def summary(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
                 other = np.array(rows[base]["correct"])
                 other = other if name == "clean" else other & (np.array(rows[base]["radius"]) > EPSILON)
                 change = paired(other.astype(float), values.astype(float))
-                shares[row][f"{name} change"] = {"mean": change.difference, "low": change.low, "high": change.high}
+                shares[row][f"{name} change"] = {"difference": change.difference, "low": change.low, "high": change.high}
     return shares
 
 

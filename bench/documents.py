@@ -15,6 +15,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent))  # for tests, which load this file by its path
+
+import certified_tables
+from certified_tables import Cells
+
 from locality.progress import duration_text
 from locality.report.findings import sentences
 from locality.report.tables.build import TABLES as REPORTED
@@ -103,55 +108,25 @@ def attribution_table() -> str:
     return markdown(["method", "s", "relative to ours", "peak MB", "MB above the loaded model"], rows)
 
 
-def certified_attacks_table() -> str:
-    """Certified points that were attacked and broken: one row per network, one cell per attack."""
-    numbers = result("certified_attacks.json")
-    attacks = list(numbers["total"]["by attack"])
-    rows = []
-    for name, row in numbers["networks"].items():
-        cells = [f"{row[one]['broken']:,} of {row[one]['points']:,}" if one in row else "–" for one in attacks]
-        nearest = [row[one]["nearest"] for one in attacks if row.get(one, {}).get("nearest") is not None]
-        rows.append((name, *cells, f"{min(nearest):.6f}"))
-    total = numbers["total"]["by attack"]
-    rows.append(("**all**", *(f"**{total[one]['broken']:,} of {total[one]['points']:,}**" for one in attacks), ""))
-    return markdown(["network", *(f"broken by {one}" for one in attacks), "nearest"], rows)
+def certified_table(rows: Callable[[Any], Cells], name: str) -> Callable[[], str]:
+    """A table of certified_tables from a stored result."""
+    return lambda: markdown(*rows(result(name)))
 
 
-def certified_verdicts_table() -> str:
-    """The six hypotheses about certified networks, the numbers of the networks, and the answer."""
+def certified_study() -> str:
+    """Every table of the study under its title."""
+    study = result("certified_study.json")
+    parts = []
+    for table, title in certified_tables.TITLES.items():
+        titles, rows = certified_tables.study_rows(study, table)
+        parts += [f"**{title}**", "", markdown(titles, rows), ""]
+    return "\n".join(parts[:-1])
+
+
+def certified_verdicts() -> str:
+    """The six hypotheses about certified networks, what explains a difference, and the answer."""
     numbers = result("certified_locality/verdicts.json")
-    rows = []
-    for one in numbers["hypotheses"]:
-        images = sorted({entry["n"] for entry in one["evidence"]})
-        count = "–" if not images else f"{images[0]}" if len(images) == 1 else f"{images[0]} to {images[-1]}"
-        families = [f"{name}: {text}" for name, text in one["by family"].items()] if one["id"] != "H6" else []
-        rows.append((one["id"], one["claim"], f"**{one['verdict']}**", "; ".join(families), count))
-    table = markdown(["", "claim", "verdict", "comparisons by family", "images"], rows)
-    causes = [f"- {name}: {family}, {text}" for name, one in numbers["cause"].items() for family, text in one.items()]
-    return "\n".join([table, "", *causes, "", f"**{numbers['answer']}**"])
-
-
-def certified_models_table() -> str:
-    """Accuracy, locality and certificates of the networks behind the verdicts."""
-    numbers = result("certified_locality/verdicts.json")
-    rows = []
-    for name, one in numbers["models"].items():
-        shares = [f"{100 * one[key]:.0f} %" for key in ("accuracy", "under attack", "verified")]
-        lifts = [f"{one[f'lift {method}']:+.3f}" for method in ("SM", "IG", "BIG")]
-        cue = numbers["cue"].get(name)
-        used = "–" if cue is None else f"{100 * cue['without cue']:.0f} %, {100 * cue['follows a swapped cue']:.0f} %"
-        rows.append((f"`{name}`", *shares, *lifts, f"{100 * one['radius over distance']:.1f} %", used))
-    titles = [
-        "network",
-        "clean",
-        "PGD-20, ℓ2 36/255",
-        "verified, 36/255",
-        "lift SM",
-        "lift IG",
-        "lift BIG",
-        "radius / distance",
-    ]
-    return markdown([*titles, "right without cue, follows swapped cue"], rows)
+    return "\n".join([markdown(*certified_tables.verdict_rows(numbers)), "", *certified_tables.causes(numbers)])
 
 
 def runner_table() -> str:
@@ -362,9 +337,13 @@ DOCUMENTS: dict[str, dict[str, Callable[[], str]]] = {
         "followers": follower_table,
     },
     "docs/certified.md": {
-        "certified attacks": certified_attacks_table,
-        "certified verdicts": certified_verdicts_table,
-        "certified models": certified_models_table,
+        "certified study": certified_study,
+        "certified claims": certified_table(certified_tables.claim_rows, "certified_study.json"),
+        "certified threats": certified_table(certified_tables.threat_rows, "certified_study.json"),
+        "certified settings": certified_table(certified_tables.settings_rows, "certified_settings.json"),
+        "certified attacks": certified_table(certified_tables.attack_rows, "certified_attacks.json"),
+        "certified verdicts": certified_verdicts,
+        "certified models": certified_table(certified_tables.model_rows, "certified_locality/verdicts.json"),
     },
     "docs/scores.md": {"coverage": coverage_table},
     "docs/scaling.md": {"predicted": predicted_table},
