@@ -35,7 +35,11 @@ OTHERS = Path(__file__).parent / "results/tiny"  # networks of another architect
 FAMILIES = {
     "LiResNet L6 W64": Family("tiny-imagenet", "tiny_liresnet_standard", {EPSILON: "tiny_liresnet"}, "tiny_liresnet_at"),
     "LiResNet L6 W32": Family(
-        "tiny-imagenet", "standard_0", {levels / 255: f"emma_{levels}_0" for levels in (18, 36, 72, 144)}, "at_0"
+        "tiny-imagenet",
+        "standard_0",
+        {levels / 255: f"emma_{levels}_0" for levels in (18, 36, 72, 144)},
+        "at_0",
+        "standard_early_0",
     ),
     "LiResNet L3 W32, shapes": Family(
         "shapes", "shapes_standard_0", {radius: f"shapes_{radius}_0" for radius in (0.14, 0.4, 0.8, 1.6)}

@@ -37,6 +37,7 @@ from locality.zoo.load import load_model
 from locality.zoo.model_card import read_card
 
 EPOCHS = 10  # of the small networks
+EARLY = 5  # of standard training that stops at the accuracy of `emma_36`
 RADII = (0.0, 18 / 255, 36 / 255, 72 / 255, 108 / 255, 144 / 255)
 SHAPES_RADII = (0.0, 0.14, 0.4, 0.8, 1.6)
 EPSILON = 36 / 255  # at which rows are compared and attacked
@@ -74,6 +75,7 @@ def on_shapes(loss: Mapping[str, Any]) -> dict[str, Any]:
 
 ROWS: dict[str, dict[str, Any]] = {
     "standard": small({"name": "standard"}),
+    "standard_early": small({"name": "standard"}) | {"epochs": EARLY},
     "at": small({"name": "at", "attack": {"norm": "l2", "epsilon": 0.5, "steps": 2, "warm_up": 0.2}}),
     **{f"emma_{radius}": small(EMMA | {"epsilon": f"{radius}/255"}) for radius in (18, 36, 72, 144)},
     **{loss: small(EMMA | {"name": f"gloro_{loss}"}) for loss in ("ce", "trades", "fixed", "la")},
@@ -93,7 +95,7 @@ CHECKPOINTS = ("tiny_liresnet", "tiny_liresnet_standard", "tiny_liresnet_at")  #
 # The first row of a table is what the others are compared with.
 TABLES: dict[str, tuple[str, ...]] = {
     "checkpoints": CHECKPOINTS,
-    "radius": ("standard", "at", "emma_18", "emma_36", "emma_72", "emma_144"),
+    "radius": ("standard", "standard_early", "at", "emma_18", "emma_36", "emma_72", "emma_144"),
     "loss": ("emma_36", "ce", "trades", "fixed", "la"),
     "loss, plain convolutions": ("conv_emma", "conv_trades"),
     "depth, linear residual": ("emma_36", "lires_3", "lires_12"),

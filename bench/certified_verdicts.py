@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,11 +30,12 @@ class Family:
     standard: str
     certified: dict[float, str]  # radius ↦ name
     adversarial: str = ""
+    early: str = ""  # standard training that stopped at the accuracy of a certified network
     names: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        adversarial = [self.adversarial] if self.adversarial else []
-        object.__setattr__(self, "names", (self.standard, *adversarial, *self.certified.values()))
+        others = [name for name in (self.adversarial, self.early) if name]
+        object.__setattr__(self, "names", (self.standard, *others, *self.certified.values()))
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def verdicts(results: Results, others: Results, families: Mapping[str, Family]) 
     known = {one.model: one for one in certificates(results)}
     there = set(map(str, results.models["model"]))
     evidence: dict[str, list[dict[str, Any]]] = {f"H{number}": [] for number in range(1, 7)}
-    correct, architecture = [], []
+    correct, matched, architecture = [], [], []
     for name, family in families.items():
         certified = {radius: model for radius, model in family.certified.items() if model in there}
         for model in certified.values() if family.standard in there else ():
@@ -63,10 +64,11 @@ def verdicts(results: Results, others: Results, families: Mapping[str, Family]) 
         if len(doses) >= 3:
             evidence["H2"] += trend(results, doses, name)
         if family.adversarial in there and certified:
-            nearest = min(
-                certified.values(), key=lambda model: abs(_robust(results, model) - _robust(results, family.adversarial))
+            evidence["H4"] += compared(
+                results, family.adversarial, _twin(results, family.adversarial, certified, _robust), name
             )
-            evidence["H4"] += compared(results, family.adversarial, nearest, name)
+        if family.early in there and certified:
+            matched += compared(results, family.early, _twin(results, family.early, certified, _accuracy), name)
         for model in certified.values():
             evidence["H5"] += certified_images(results, known[model], name)
         if family.data == "tiny-imagenet" and family.standard in there:
@@ -87,12 +89,14 @@ def verdicts(results: Results, others: Results, families: Mapping[str, Family]) 
     cause = {
         "certification: certified − standard, one architecture": by_family(evidence["H1"]),
         "accuracy: the same, on images that both classify correctly": by_family(correct),
+        "accuracy: certified − standard training stopped at equal accuracy": by_family(matched),
         "architecture: standard LiResNet − standard ResNet": by_family(architecture),
     }
     return {
         "models": {model: numbers(results, known.get(model), model) for model in map(str, results.models["model"])},
         "hypotheses": hypotheses,
         "both correct": correct,
+        "equal accuracy": matched,
         "architecture": architecture,
         "cause": cause,
         "answer": answer(evidence, correct),
@@ -244,7 +248,7 @@ def numbers(results: Results, one: CertifiedImages | None, model: str) -> dict[s
     }
     means: dict[str, Any] = {
         "images": int(rows["image_id"].nunique()),
-        "accuracy": float(floats(rows.drop_duplicates("image_id")["correct"]).mean()),
+        "accuracy": _accuracy(results, model),
         "under attack": _robust(results, model),
         **scores,
     }
@@ -277,10 +281,20 @@ def _scores(results: Results, model: str, method: str) -> pd.DataFrame:
     return rows[(rows["model"] == model) & (rows["method"] == method)].set_index("image_id")
 
 
+def _accuracy(results: Results, model: str) -> float:
+    rows = results.rows[results.rows["model"] == model].drop_duplicates("image_id")
+    return float(floats(rows["correct"]).mean())
+
+
 def _robust(results: Results, model: str) -> float:
     rows = results["robust"]
     values = floats(rows[rows["model"] == model]["robust"])
     return float(values.mean()) if len(values) else math.nan
+
+
+def _twin(results: Results, model: str, certified: Mapping[float, str], number: Callable[[Results, str], float]) -> str:
+    """The certified network whose number is nearest to that of the model."""
+    return min(certified.values(), key=lambda name: abs(number(results, name) - number(results, model)))
 
 
 def _joined(results: Results, others: Results) -> Results:
