@@ -68,7 +68,8 @@ def verdicts(results: Results, others: Results, families: Mapping[str, Family]) 
                 results, family.adversarial, _twin(results, family.adversarial, certified, _robust), name
             )
         if family.early in there and certified:
-            matched += compared(results, family.early, _twin(results, family.early, certified, _accuracy), name)
+            nearest = _twin(results, family.early, certified, _accuracy)
+            matched += compared(results, family.early, nearest, name)
         for model in certified.values():
             evidence["H5"] += certified_images(results, known[model], name)
         if family.data == "tiny-imagenet" and family.standard in there:

@@ -40,6 +40,20 @@ def test_verdicts_follow_the_directions(study: ModuleType, results: Results) -> 
     assert (swapped["H1"], swapped["H3"]) == ("contradicted", "contradicted")
 
 
+def test_an_early_network_is_compared_with_the_certified_one_of_nearest_accuracy(
+    study: ModuleType, results: Results
+) -> None:
+    certified = {0.1: "tiny_vgg_robust", 0.5: "tiny_vgg_certified"}
+    family = study.Family("shapes", "tiny_vgg", certified, early="tiny_resnet")
+    assert family.names == ("tiny_vgg", "tiny_resnet", *certified.values())
+    evidence = study.verdicts(results, results, {"VGG": family})["equal accuracy"]
+    apart = {
+        name: abs(study._accuracy(results, name) - study._accuracy(results, "tiny_resnet")) for name in certified.values()
+    }
+    assert {one["comparison"] for one in evidence} == {f"{min(apart, key=lambda name: apart[name])} − tiny_resnet"}
+    assert len(set(apart.values())) == 2
+
+
 def test_a_contradicted_certificate_is_seen(study: ModuleType, results: Results) -> None:
     broken = results["certified"].copy()
     broken["radius"] = 100.0
