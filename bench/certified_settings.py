@@ -79,7 +79,7 @@ def held_out(source: Path, out: Path) -> Path:
         return out
     out.parent.mkdir(parents=True, exist_ok=True)
     part = out.with_suffix(".part")
-    annotations = []
+    annotations: list[str] = []
     with zipfile.ZipFile(source) as whole, zipfile.ZipFile(part, "w") as some:
         listed = next(name for name in whole.namelist() if name.endswith("wnids.txt"))
         top = listed.removesuffix("wnids.txt")
