@@ -4,8 +4,8 @@
                                        [--out bench/results/certified_settings.json]
 
 The `train` split has 400 photographs per class. The last 80 by number are held out, the others train; `eval` is not used.
-`SMALL` rows are networks of 32 channels trained for 20 epochs, `LARGE` ones have the size of `tiny_liresnet`. Every row is
-compared with the first of its size on the same images. The zip of Tiny-ImageNet is the one that LOCALITY_TINY_IMAGENET
+The networks have 32 channels and train for 20 epochs; `polish_*` continue `base` for 5 more with light augmentation.
+Every row is compared with `base` on the same images. The zip of Tiny-ImageNet is the one that LOCALITY_TINY_IMAGENET
 names. Finished rows are kept, and an interrupted study resumes.
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 from certified_study import EPSILON, certified_images
-from study_runs import train
+from study_runs import checkpoint, train
 
 from locality.data.sources.tiny_imagenet import TRAIN_PER_CLASS
 from locality.files import write_atomically
@@ -29,7 +29,7 @@ from locality.statistics import paired, share_summary
 from locality.training.recipe import read_recipe
 
 HELD_OUT = 80  # photographs per class
-EPOCHS = 20  # of small networks
+EPOCHS = 20
 SIZE = {"name": "liresnet", "depth": 6, "width": 32, "dimension": 256}
 BASE = read_recipe("tiny_liresnet").as_table()
 
@@ -42,35 +42,27 @@ def changed(**parts: Any) -> dict[str, Any]:
     return table
 
 
-def ends_at(end: float, until: float = 0.5) -> dict[str, Any]:
-    return {"schedule": {"name": "linear", "begin": 0.1, "end": end, "until": until}}
+def at_radius(times: float) -> dict[str, Any]:
+    """A constant radius, in units of the certified one."""
+    return {"schedule": {"name": "linear", "begin": times, "end": times, "until": 0.5}}
 
 
-SMALL: dict[str, dict[str, Any]] = {
+LIGHT = {"shift": 4, "colour": 0.0, "cutout": 0}
+POLISH: dict[str, Any] = {"start": "base", "epochs": 5, "augmentation": LIGHT, "optimizer": {"learning_rate": 5e-4}}
+ROWS: dict[str, dict[str, Any]] = {
     "base": {},
-    "end_1": {"loss": ends_at(1.0)},
-    "end_2": {"loss": ends_at(2.0)},
     "la": {"loss": {"name": "gloro_la"}},
-    "trades": {"loss": {"name": "gloro_trades"}},
-    "rate_4": {"optimizer": {"learning_rate": 4e-3}},
-    "rate_1": {"optimizer": {"learning_rate": 1e-3}},
-    "nadam": {"optimizer": {"name": "nadam", "lookahead": 6}},
-    "ema_998": {"average": {"decay": 0.998}},
-    "light": {"augmentation": {"shift": 4, "colour": 0.0, "cutout": 0}},
-    "cutout_24": {"augmentation": {"shift": 8, "cutout": 24}},
-    "batch_32": {"batch_size": 32},
-    "wide_neck": {"net": SIZE | {"dimension": 1024}},
-    "epochs_40": {"epochs": 40},
+    "polish_1": POLISH | {"loss": at_radius(1.0)},
+    "polish_1.5": POLISH | {"loss": at_radius(1.5)},
 }
-LARGE: dict[str, dict[str, Any]] = {"large": {}}
 
 
-def recipe_table(row: str, data: Path) -> dict[str, Any]:
-    """The recipe of a row, on the photographs that are not held out."""
-    own = {"name": row, "data": {"name": f"tiny-imagenet:{data}"}}
-    if row in LARGE:
-        return changed(**LARGE[row]) | own
-    return changed(**({"net": SIZE, "epochs": EPOCHS} | SMALL[row])) | own
+def recipe_table(row: str, data: Path, runs: Path) -> dict[str, Any]:
+    """The recipe of a row, on the photographs that are not held out; `start` names another row."""
+    table = changed(**({"net": SIZE, "epochs": EPOCHS} | ROWS[row]))
+    if table.get("start"):
+        table["start"] = str(checkpoint(runs, table["start"]))
+    return table | {"name": row, "data": {"name": f"tiny-imagenet:{data}"}}
 
 
 def held_out(source: Path, out: Path) -> Path:
@@ -110,28 +102,28 @@ def measured(row: str, data: Path, runs: Path) -> dict[str, Any]:
     """Train a row and certify the photographs that are held out; kept beside its weights."""
     kept = runs / row / "measured.json"
     if not kept.exists():
-        found = certified_images(train(recipe_table(row, data), runs), f"tiny-imagenet:{data}")
+        found = certified_images(train(recipe_table(row, data, runs), runs), f"tiny-imagenet:{data}")
         write_atomically(kept, json.dumps(found))
     stored: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
     return stored
 
 
 def summary(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Shares with Wilson intervals, and the paired changes from the first row of the same size."""
-    shares: dict[str, Any] = {}
+    """Shares with Wilson intervals, and the paired changes from `base`."""
+    found: dict[str, Any] = {}
     for row, one in rows.items():
-        right = {"clean": np.array(one["correct"])}
-        right["verified"] = right["clean"] & (np.array(one["radius"]) > EPSILON)
-        shares[row] = {"minutes": one["minutes"], "lipschitz": one["lipschitz"]["margin"]}
-        base = next(iter(LARGE if row in LARGE else SMALL))
-        for name, values in right.items():
-            shares[row][name] = share_summary(int(values.sum()), len(values))
-            if row != base and base in rows:
-                other = np.array(rows[base]["correct"])
-                other = other if name == "clean" else other & (np.array(rows[base]["radius"]) > EPSILON)
-                change = paired(other.astype(float), values.astype(float))
-                shares[row][f"{name} change"] = {"difference": change.difference, "low": change.low, "high": change.high}
-    return shares
+        found[row] = {"minutes": one["minutes"], "lipschitz": one["lipschitz"]["margin"]}
+        for name, values in _right(one).items():
+            found[row][name] = share_summary(int(values.sum()), len(values))
+            if row != "base":
+                change = paired(_right(rows["base"])[name].astype(float), values.astype(float))
+                found[row][f"{name} change"] = {"difference": change.difference, "low": change.low, "high": change.high}
+    return found
+
+
+def _right(one: Mapping[str, Any]) -> dict[str, np.ndarray[Any, np.dtype[np.bool_]]]:
+    correct = np.array(one["correct"])
+    return {"clean": correct, "verified": correct & (np.array(one["radius"]) > EPSILON)}
 
 
 def main() -> None:
@@ -140,14 +132,14 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/certified_settings"))
     parser.add_argument("--out", type=Path, default=Path("bench/results/certified_settings.json"))
     given = parser.parse_args()
-    chosen = given.only.split(",") if given.only else [*SMALL, *LARGE]
+    chosen = given.only.split(",") if given.only else list(ROWS)
     data = held_out(Path(os.environ["LOCALITY_TINY_IMAGENET"]), given.runs / "held_out.zip")
     rows: dict[str, dict[str, Any]] = {}
     for row in chosen:
         rows[row] = measured(row, data, given.runs)
         found = summary(rows)
-        settings = {name: (LARGE | SMALL)[name] for name in rows}
-        result = {"held out per class": HELD_OUT, "epochs of small": EPOCHS, "changes": settings, "rows": found}
+        settings = {name: ROWS[name] for name in rows}
+        result = {"held out per class": HELD_OUT, "epochs": EPOCHS, "changes": settings, "rows": found}
         write_atomically(given.out, json.dumps(result, indent=1) + "\n")
         print(row, *(f"{name} {found[row][name]['mean']:.3f}" for name in ("clean", "verified")), flush=True)
 

@@ -189,6 +189,26 @@ def model_rows(numbers: Stored) -> Cells:
     return [*titles, "radius / distance", "right without cue, follows swapped cue"], rows
 
 
+def dose_rows(found: Stored) -> Cells:
+    """Networks for a faint cue: what they follow, what they certify, and where they look."""
+    rows, radii = [], (0.05, 0.14, 0.4)
+    for row, one in found.items():
+        shares = [one[key]["mean"] for key in ("right with cue", "right without cue", "follows a swapped cue")]
+        verified = [_at(one, radius)["mean"] for radius in radii]
+        above = [one[f"certified above {words}"]["mean"] for words in ("half the distance", "the distance")]
+        lifts = [f"{lift['mean']:+.3f} ({lift['low']:+.3f} to {lift['high']:+.3f})" for lift in one["lift"].values()]
+        rows.append([f"`{row}`", *map(percent, (*shares, *verified, *above)), *lifts])
+    titles = [
+        "network",
+        "right with cue",
+        "right without",
+        "follows a swapped cue",
+        *(f"verified, {r}" for r in (0.05, 0.14, 0.4)),
+    ]
+    titles += ["certified above D/2", "certified above D", *(f"lift {method}" for method in ("SM", "IG", "BIG"))]
+    return titles, rows
+
+
 def _runs(study: Stored, row: str) -> Sequence[Stored]:
     return [one for name, one in study["rows"].items() if name.rpartition("_")[0] == row]
 

@@ -341,6 +341,7 @@ DOCUMENTS: dict[str, dict[str, Callable[[], str]]] = {
         "certified claims": certified_table(certified_tables.claim_rows, "certified_study.json"),
         "certified threats": certified_table(certified_tables.threat_rows, "certified_study.json"),
         "certified settings": certified_table(certified_tables.settings_rows, "certified_settings.json"),
+        "certified dose": certified_table(certified_tables.dose_rows, "certified_dose.json"),
         "certified attacks": certified_table(certified_tables.attack_rows, "certified_attacks.json"),
         "certified verdicts": certified_verdicts,
         "certified models": certified_table(certified_tables.model_rows, "certified_locality/verdicts.json"),

@@ -95,9 +95,8 @@ def test_settings_are_chosen_on_training_photographs_that_do_not_train(tmp_path:
         boxes = some.read("top/val/val_annotations.txt").decode().splitlines()
     assert (trained, held_out) == (set(range(320)), set(range(320, 400)))  # 400 and later are evaluation photographs
     assert boxes[0] == "val_0.JPEG\tn1\t0\t0\t9\t9"
-    for row in (*settings.SMALL, *settings.LARGE):
-        assert recipe_from(settings.recipe_table(row, tmp_path / "some.zip"), row).data.name.endswith("some.zip")
-    base, light = (recipe_from(settings.recipe_table(row, tmp_path / "some.zip"), row) for row in ("base", "light"))
-    assert base.augmentation.flip
-    assert light.augmentation.flip
-    assert (base.augmentation.cutout, light.augmentation.cutout) == (16, 0)
+    recipes = {row: recipe_from(settings.recipe_table(row, tmp_path / "some.zip", tmp_path), row) for row in settings.ROWS}
+    assert all(recipe.data.name.endswith("some.zip") for recipe in recipes.values())
+    assert recipes["polish_1"].start == str(tmp_path / "base" / "base.safetensors")
+    assert recipes["polish_1"].augmentation.flip
+    assert (recipes["base"].augmentation.cutout, recipes["polish_1"].augmentation.cutout) == (16, 0)
