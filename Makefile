@@ -24,6 +24,7 @@ demo: .venv
 	.venv/bin/locality report demo/results --out demo/report.html
 	.venv/bin/locality explain "$(cat)" --model efficientnet_lite0 --out demo/cat.png
 	.venv/bin/locality compare shapes_cnn shapes_cnn_robust --limit 60
+	.venv/bin/locality certify --model shapes_liresnet --eps 36/255,72/255 --limit 100
 	@echo "Open demo/report.html. To use the command locality in this shell: source .venv/bin/activate"
 
 test: .venv

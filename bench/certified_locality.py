@@ -1,11 +1,13 @@
 """Does a certificate make a model look at the object? The section that the thesis announces on p. 60, and its verdicts.
 
-    python bench/certified_locality.py --runs FOLDER [--runs FOLDER …] [--limit 300] [--out bench/results/certified_locality]
+    python bench/certified_locality.py --runs FOLDER [--runs FOLDER …] [--limit 300] [--join FOLDER]
+                                       [--out bench/results/certified_locality]
 
 `--runs` are folders of `bench/certified_study.py`. Every checkpoint of FAMILIES that is there or in the catalog is measured:
 locality of SM, IG and BIG, similarity of SM and BSM, accuracy under PGD, certified radii. Within a family only the training
 differs. Measured units are kept in --work; an interrupted run resumes. `verdicts.json` has the six hypotheses, each with
-paired 95 % intervals over images; `--verdicts` computes them again from the stored tables.
+paired 95 % intervals over images; `--verdicts` computes them again from the stored tables. `--join` adds stored tables of
+other families, whose trained networks are not there.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import json
 from pathlib import Path
 
 from certified_verdicts import EPSILON, Family, verdicts
+from merged_results import merged
 
 from locality import load_dataset, load_model
 from locality.files import write_atomically
@@ -107,25 +110,34 @@ def cue_sentence(cues: dict[str, dict[str, float]]) -> str:
     )
 
 
+def stored_cues(folder: Path) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = json.loads((folder / "verdicts.json").read_text(encoding="utf-8"))["cue"]
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, action="append", default=[], help="folder of trained networks")
     parser.add_argument("--limit", type=int, default=300, help="images of each data set")
     parser.add_argument("--work", type=Path, default=Path("runs/certified_locality"), help="folder for measured units")
     parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--join", type=Path, help="folder of results, such as that of --out, with other families")
     parser.add_argument("--verdicts", action="store_true", help="only compute the verdicts again, from the tables in --out")
     given = parser.parse_args()
     cues: dict[str, dict[str, float]] = {}
     if given.verdicts:
-        cues = json.loads((given.out / "verdicts.json").read_text(encoding="utf-8"))["cue"]
+        cues = stored_cues(given.out)
     else:
         found = checkpoints(given.runs)
         run_suite(suite_of(found, given.limit), given.work, Machine(processes=0))
         measured = read_results(given.work)
+        if given.join:
+            measured = merged([measured, read_results(given.join)], same_images=False)
+            cues = stored_cues(given.join)
         write_results(
             measured, given.out, {name: one for entry in MEASUREMENTS.values() for name, one in entry.tables.items()}
         )
-        cues = cue_use(found)
+        cues |= cue_use(found)
     result = verdicts(read_results(given.out), read_results(OTHERS), FAMILIES) | {"cue": cues}
     result["answer"] += cue_sentence(cues)
     write_atomically(given.out / "verdicts.json", json.dumps(result, indent=1, ensure_ascii=False) + "\n")

@@ -25,13 +25,16 @@ def merge(folders: Sequence[Path], out: Path) -> Results:
     return results
 
 
-def merged(several: Sequence[Results]) -> Results:
-    """The models of all results, each from the first that has it; refused if the suites differ otherwise."""
+def merged(several: Sequence[Results], same_images: bool = True) -> Results:
+    """The models of all results, each from the first that has it; refused if the suites differ otherwise.
+
+    `same_images=False` joins results on other images, of models that nobody compares with each other.
+    """
     first = several[0]
     measured: set[str] = set()
     parts = []
     for results in several:
-        if _settings(results) != _settings(first):
+        if _settings(results, same_images) != _settings(first, same_images):
             raise ArgumentError("folders", "results of one suite", f"{first.name} and {results.name} with other settings")
         if unfinished(results) is not None:
             raise ArgumentError("folders", "finished results", results.name, "run the study again to resume it")
@@ -43,9 +46,10 @@ def merged(several: Sequence[Results]) -> Results:
     return Results(first.name, tables, _provenance(several))
 
 
-def _settings(results: Results) -> dict[str, Any]:
+def _settings(results: Results, images: bool = True) -> dict[str, Any]:
     """What was measured, and on which images: the suite without its models."""
-    return {key: value for key, value in results.provenance["suite"].items() if key != "models"}
+    without = {"models", "pairs"} | (set() if images else {"data"})
+    return {key: value for key, value in results.provenance["suite"].items() if key not in without}
 
 
 def _provenance(several: Sequence[Results]) -> dict[str, Any]:
