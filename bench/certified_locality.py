@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from certified_verdicts import EPSILON, Family, verdicts
@@ -22,6 +23,7 @@ from merged_results import merged
 from locality import load_dataset, load_model
 from locality.files import write_atomically
 from locality.results.folder import read_results, write_results
+from locality.results.results import Results
 from locality.runner.measurements import MEASUREMENTS
 from locality.runner.measurements.certified import CertifiedSettings
 from locality.runner.measurements.robust import RobustSettings
@@ -110,6 +112,13 @@ def cue_sentence(cues: dict[str, dict[str, float]]) -> str:
     )
 
 
+def without_paths(results: Results) -> Results:
+    """Results whose provenance names the networks, and not where they were on this machine."""
+    suite = results.provenance["suite"]
+    models = [{**one, "load": one["name"]} for one in suite["models"]]
+    return replace(results, provenance={**results.provenance, "suite": {**suite, "models": models}})
+
+
 def stored_cues(folder: Path) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = json.loads((folder / "verdicts.json").read_text(encoding="utf-8"))["cue"]
     return found
@@ -134,9 +143,8 @@ def main() -> None:
         if given.join:
             measured = merged([measured, read_results(given.join)], same_images=False)
             cues = stored_cues(given.join)
-        write_results(
-            measured, given.out, {name: one for entry in MEASUREMENTS.values() for name, one in entry.tables.items()}
-        )
+        tables = {name: one for entry in MEASUREMENTS.values() for name, one in entry.tables.items()}
+        write_results(without_paths(measured), given.out, tables)
         cues |= cue_use(found)
     result = verdicts(read_results(given.out), read_results(OTHERS), FAMILIES) | {"cue": cues}
     result["answer"] += cue_sentence(cues)

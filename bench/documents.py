@@ -119,6 +119,8 @@ def certified_study() -> str:
     parts = []
     for table, title in certified_tables.TITLES.items():
         titles, rows = certified_tables.study_rows(study, table)
+        if len(rows) < 2:
+            continue  # nothing was compared
         parts += [f"**{title}**", "", markdown(titles, rows), ""]
     return "\n".join(parts[:-1])
 

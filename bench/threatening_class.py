@@ -100,11 +100,17 @@ def few_classes(source: Path, classes: int, out: Path) -> Path:
     return out
 
 
+def finished_threats(classes: int, runs: Path) -> Path | None:
+    """The file of a finished run."""
+    kept = runs / f"threat_{classes}" / "threats.json"
+    return kept if kept.exists() else None
+
+
 def threat_changes(table: Mapping[str, Any], classes: int, runs: Path) -> dict[str, Any]:
     """Train a recipe on the first classes of the zip that LOCALITY_TINY_IMAGENET names; the shares after each epoch."""
     name = f"threat_{classes}"
     kept = runs / name / "threats.json"
-    if kept.exists():
+    if finished_threats(classes, runs):
         stored: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
         return stored
     source = few_classes(Path(os.environ["LOCALITY_TINY_IMAGENET"]), classes, runs / f"classes_{classes}.zip")
