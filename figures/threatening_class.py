@@ -28,13 +28,11 @@ def main() -> None:
     for colour, (classes, one) in zip(COLOURS, threats.items(), strict=False):
         shares = [100 * share for share in one["changed"]]
         epochs = range(2, len(shares) + 2)
-        axes.plot(epochs, shares, color=colour, marker="o", markersize=4)
-        axes.annotate(f"{classes} classes", (epochs[-1], shares[-1]), (7, -3), textcoords="offset points", color=colour)
+        axes.plot(epochs, shares, color=colour, marker="o", markersize=4, label=f"{classes} classes")
     axes.set_xlabel("epoch", color=INK)
     axes.set_ylabel("images with another threatening class\nthan one epoch before (%)", color=INK)
     axes.set_ylim(0, None)
-    axes.margins(x=0.04)
-    axes.set_xlim(right=axes.get_xlim()[1] + 1.2)
+    axes.legend(frameon=False, labelcolor="linecolor", reverse=True)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(arguments.out / "fig5_4.png", dpi=100)
     plt.close(figure)
