@@ -34,6 +34,7 @@ def writer() -> ModuleType:
         "docs/scaling.md",
         "docs/scores.md",
         "docs/curvature.md",
+        "docs/certified.md",
         "docs/training_study.md",
         "CONTRIBUTING.md",
     ],
