@@ -43,6 +43,7 @@ from .robustness.landscape import input_landscape as input_landscape
 from .robustness.landscape import weight_landscape as weight_landscape
 from .robustness.robust_accuracy import robust_accuracy as robust_accuracy
 from .robustness.transfer import transfer_accuracy as transfer_accuracy
+from .runner.calibrate import calibrate as calibrate
 from .runner.compare import compare as compare
 from .runner.evaluate import evaluate as evaluate
 from .scores import SCORES as SCORES

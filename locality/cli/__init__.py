@@ -17,6 +17,7 @@ import typer
 from locality import __version__
 from locality.cli import (
     bench,
+    calibrate,
     certify,
     compare,
     curvature,
@@ -53,6 +54,7 @@ app.add_typer(data.app, name="data")
 app.add_typer(models.app, name="models")
 app.command("eval", epilog=EVERY_COMMAND)(MeasuringCommand(eval.evaluate))
 app.command("compare", epilog=EVERY_COMMAND)(MeasuringCommand(compare.compare))
+app.command("calibrate", epilog=EVERY_COMMAND)(MeasuringCommand(calibrate.calibrate))
 app.command("robust", epilog=EVERY_COMMAND)(MeasuringCommand(robust.robust))
 app.command("certify", epilog=EVERY_COMMAND)(MeasuringCommand(certify.command))
 app.command("curvature", epilog=EVERY_COMMAND)(MeasuringCommand(curvature.curvature))

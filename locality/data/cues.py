@@ -15,6 +15,8 @@ import hashlib
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -39,12 +41,14 @@ class Sticker:
     """Which sticker every image gets, and where.
 
     The place is random by (seed, the image's id), inside the middle of the image. `cue` is "sticker" for that of the image's
-    own class, "swapped" for that of class (y + 1) mod K.
+    own class y, "swapped" for that of class (y + 1) mod K. With `random_of`, y is drawn from so many classes by (seed, id)
+    instead, so that sticker and object know nothing of each other.
     """
 
     cue: Literal["sticker", "swapped"] = "sticker"
     size: float = SIZE  # side, as a share of the image's short side; at least 7 pixels
     seed: int = 0
+    random_of: int | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.size, bool) or not isinstance(self.size, int | float) or not 0 < self.size <= 1:
@@ -67,11 +71,22 @@ class Sticker:
         x0, y0 = (width - window) // 2 + right, (height - window) // 2 + down
         return x0, y0, x0 + side, y0 + side
 
+    def drawn(self, image_id: str, classes: int) -> int:
+        """A class at random, by the seed and the image.
+
+        >>> [Sticker().drawn(name, 2) for name in "abcdef"]
+        [1, 1, 1, 1, 0, 1]
+        """
+        digest = hashlib.blake2b(f"{self.seed} {image_id} class".encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "big") % classes
+
     def planted(self, pixels: Pixels, image_id: str, label: int, classes: int) -> Pixels:
         """The pixels with the sticker of the class, and where it is."""
         height, width = pixels.image.shape[-2:]
         x0, y0, x1, y1 = self.corners(image_id, width, height)
         image = pixels.image.clone()
+        if self.random_of is not None:
+            label, classes = self.drawn(image_id, self.random_of), self.random_of
         image[:, y0:y1, x0:x1] = sticker_image((label + (self.cue == "swapped")) % classes, x1 - x0)
         cue = torch.zeros(1, height, width, dtype=torch.bool)
         cue[:, y0:y1, x0:x1] = True
@@ -107,8 +122,12 @@ def with_cue(source: Source, cue: PlantedCue = "none", cue_size: float = SIZE, c
     if cue not in CUES:
         raise unknown_choice("cue", cue, CUES)
     sticker = Sticker("swapped" if cue == "swapped" else "sticker", cue_size, cue_seed)
-    if cue == "none":
-        return source
+    return source if cue == "none" else with_sticker(source, sticker)
+
+
+def with_sticker(source: Source, sticker: Sticker) -> Source:
+    """The source with stickers, if its images are large enough for them."""
+    cue = sticker.cue
     if source.cue is not None:
         raise ArgumentError("cue", f"none for {source.name}, which has a sticker already", cue)
     if len(source.classes) > MAX_CLASSES:
@@ -120,3 +139,17 @@ def with_cue(source: Source, cue: PlantedCue = "none", cue_size: float = SIZE, c
         problem = f"image {image['id']} has {image['width']} × {image['height']} pixels"
         raise ArgumentError("cue", f"none for {source.name}: a sticker has at least {SMALLEST} × {SMALLEST} pixels", problem)
     return replace(source, name=f"{source.name}+{cue}", cue=sticker, has_cue=True)
+
+
+def of_stickers(source: Source, sticker: Sticker) -> Source:
+    """The images without stickers, whose classes are those that a sticker with `random_of` draws for them.
+
+    What the images show tells nothing about these classes: a network that knows them has seen the stickers.
+    """
+    assert sticker.random_of is not None
+    names = tuple(f"sticker_{number}" for number in range(sticker.random_of))
+    images = source.manifest.images
+    labels = np.array([sticker.drawn(image_id, len(names)) for image_id in images["id"]], dtype=np.int64)
+    wnids = pd.Series([names[label] for label in labels], index=images.index, dtype="str")
+    manifest = replace(source.manifest, images=images.assign(label=labels, wnid=wnids))
+    return replace(source, manifest=manifest, classes=names)

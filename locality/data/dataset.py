@@ -142,6 +142,10 @@ class ImageDataset(Dataset[Sample]):
         """The images at some places of this data set."""
         return ImageDataset(self.source, self.indices[places], self.spec, self.region, self.left_out, self.faults)
 
+    def on(self, source: Source, region: Region | None = None) -> ImageDataset:
+        """The same images of an edition of the source, such as one with stickers; `region` replaces their region."""
+        return ImageDataset(source, self.indices, self.spec, region or self.region, self.left_out, self.faults)
+
     @property
     def name(self) -> str:
         return self.source.name

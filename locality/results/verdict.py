@@ -18,6 +18,7 @@ two disagree and it cannot be told. They never decide alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 
 from locality.results.region_tests import reliance
 from locality.results.wording import listed
-from locality.statistics import SIGNIFICANT, holm, paired
+from locality.statistics import SIGNIFICANT, Paired, holm, paired
 from locality.types import Region
 
 FEWEST_IMAGES = 10  # a verdict on fewer would be a guess
@@ -100,7 +101,7 @@ def _with_tests(looks: bool | None, reason: str, tests: pd.DataFrame, region: Re
     values = reliance(tests).dropna().to_numpy(dtype=np.float64)
     if len(values) < FEWEST_IMAGES:
         return looks, reason
-    [side] = _sides([values], np.zeros(len(values)), seed)
+    [side] = significant_sides([paired(np.zeros(len(values)), values, seed=seed)])
     number = f"reliance {_text(values)}"
     if side == 0:
         return looks, f"{reason}; region tests are inconclusive ({number})"
@@ -130,8 +131,10 @@ def _judged(rows: pd.DataFrame, model_free: pd.DataFrame, seed: int) -> tuple[bo
     measured = [lifts.loc[defined, name].to_numpy(dtype=np.float64) for name in methods]
     references = {str(name): free.loc[defined, name].to_numpy(dtype=np.float64) for name in free.columns}
     best = max(references, key=lambda name: float(references[name].mean()))
-    chance = _sides(measured, np.zeros(len(defined)), seed)
-    reference = _sides(measured, references[best], seed)
+    chance, reference = (
+        significant_sides([paired(other, values, seed=seed) for values in measured])
+        for other in (np.zeros(len(defined)), references[best])
+    )
     named = f"{REFERENCES.get(best, best)} ({_text(references[best])})"
     above = [index for index, side in enumerate(reference) if side > 0]
     below_chance = [index for index, side in enumerate(chance) if side < 0]
@@ -155,10 +158,9 @@ def _judged(rows: pd.DataFrame, model_free: pd.DataFrame, seed: int) -> tuple[bo
     return None, f"the lift is neither significantly above chance nor below {named}: {all_lifts}{images}"
 
 
-def _sides(measured: Sequence[NDArray[np.float64]], reference: NDArray[np.float64], seed: int) -> list[int]:
-    """1 where a method is significantly above the reference, −1 where it is below, else 0."""
-    changes = [paired(reference, values, seed=seed) for values in measured]
-    p_values = holm([change.p for change in changes])
+def significant_sides(changes: Sequence[Paired]) -> list[int]:
+    """1 where a difference is significantly above 0, −1 where it is below, else 0; p is corrected for their number."""
+    p_values = holm([1.0 if math.isnan(change.p) else change.p for change in changes])
     return [((change.low > 0) - (change.high < 0)) * (p < SIGNIFICANT) for change, p in zip(changes, p_values, strict=True)]
 
 

@@ -125,7 +125,7 @@ def evaluate_with(
     rows, model_free, gaps, brackets, localisation, regions = [], [], [], [], [], [empty_table(REGIONS)]
     hashed = set(data.fingerprint_indices())
     pixels: dict[int, Tensor] = {}
-    with _reporting(progress, own_name) as report:
+    with reporting(progress, own_name) as report:
         done = 0
         report(done, len(data))  # the start: after the first batch, rate and time left are known
         for batch in batches(data, batch_size):
@@ -213,11 +213,12 @@ def name_of(model: nn.Module) -> str:
 
 
 @contextmanager
-def _reporting(progress: bool | Progress, title: str) -> Iterator[Progress]:
+def reporting(progress: bool | Progress, title: str, unit: str = "images") -> Iterator[Progress]:
+    """What the caller gave to report progress with, or a bar with this title, or nothing."""
     if callable(progress):
         yield progress
     elif progress:
-        with progress_bar(title) as report:
+        with progress_bar(title, unit) as report:
             yield report
     else:
         yield no_progress

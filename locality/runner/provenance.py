@@ -28,7 +28,7 @@ def provenance(model: nn.Module, data: ImageDataset, settings: Mapping[str, Any]
         "data": data.name,
         "data_sha256": data_sha256,
         "region": data.region,
-        "cue": None if data.source.cue is None else asdict(data.source.cue),
+        "cue": None if data.source.cue is None else {k: v for k, v in asdict(data.source.cue).items() if v is not None},
         "settings": {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()},
         "versions": {"python": platform.python_version()}
         | {name: version(name) for name in PACKAGES}

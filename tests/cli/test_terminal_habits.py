@@ -135,6 +135,7 @@ def test_quiet_leaves_out_progress_and_notes(monkeypatch: pytest.MonkeyPatch, ca
     assert "SM" in quiet
 
 
+CALIBRATED = ("--data", "shapes:none", "--limit", "4", "--train-limit", "20", "--data-option", "count=40")
 JSON: dict[str, list[Any]] = {
     "models": [],
     "models show": ["shapes_cnn"],
@@ -142,6 +143,7 @@ JSON: dict[str, list[Any]] = {
     "data check": ["photos"],
     "eval": [*SHAPES, "--methods", "SM"],
     "compare": ["shapes_cnn", "shapes_cnn_robust", "--limit", "4", "--methods", "SM"],
+    "calibrate": ["--model", "shapes_cnn", *CALIBRATED, "--epochs", "0", "--methods", "SM"],
     "robust": [*SHAPES, "--attack", "pgd1"],
     "certify": [*SHAPES, "--by", "smoothing", "--samples", "8", "--selection-samples", "8"],
     "landscape": [*SHAPES, "--points", "3"],

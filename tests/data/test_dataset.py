@@ -167,9 +167,9 @@ def test_the_seed_draws_the_choice(write_csv: WriteCsv) -> None:
     ("options", "words"),
     [
         ({"max_box_share": 80}, "`max_box_share` must be a share"),
-        ({"region": "objekt"}, "`region` must be one of box, object, got 'objekt': did you mean 'object'?"),
+        ({"region": "objekt"}, "`region` must be one of box, object, cue, got 'objekt': did you mean 'object'?"),
         ({"split": "banana"}, "`split` must be one of eval, train"),
-        ({"colour": 3}, "has no option colour: its options are root"),
+        ({"colour": 3}, "has no option colour: its options are cue, cue_seed, cue_size, root"),
     ],
 )
 def test_bad_options_are_named(write_csv: WriteCsv, options: dict[str, object], words: str) -> None:
