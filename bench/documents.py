@@ -208,6 +208,7 @@ def coverage_table() -> str:
 
 
 STUDIED = ("clean", "robust", "loss gap", "wci", "top trace", "distance", "lift SM", "lift IG", "lift BIG")
+SWEPT = ("clean", "robust", "lift SM", "lift IG")
 SIGNS = {"higher": " ↑", "lower": " ↓", "inconclusive": ""}
 
 
@@ -271,6 +272,27 @@ def follower_table() -> str:
 
     rows = [(name, listed(name, "values"), listed(name, "changes")) for name in names]
     return markdown(["number", "with the gap", "of changes between measurements"], rows)
+
+
+def sweep_table(sweep: str) -> Callable[[], str]:
+    """One sweep: means of every point, with the verdicts of its paired comparison with the base."""
+
+    def table() -> str:
+        numbers = result("training_sweeps/sweeps.json")
+        one = numbers["sweeps"][sweep]
+        rows = []
+        for point in one["points"]:
+            texts = [
+                f"{point['means'][name]:.3f}"
+                + SIGNS[point["changes"][name]["verdict"] if point["changes"] else "inconclusive"]
+                for name in SWEPT
+            ]
+            change = point["changes"].get("robust")
+            interval = "" if change is None else f"{change['difference']:+.3f} [{change['low']:+.3f}, {change['high']:+.3f}]"
+            rows.append((f"{point['value']:g}", texts[0], texts[1], interval, *texts[2:]))
+        return markdown([one["setting"], "clean", "ERA", "change of ERA", "lift SM", "lift IG"], rows)
+
+    return table
 
 
 def suite(name: str, data: str | None = None) -> Results:
@@ -337,6 +359,7 @@ DOCUMENTS: dict[str, dict[str, Callable[[], str]]] = {
         "associations": association_table,
         "overfitting": overfitting_table,
         "followers": follower_table,
+        **{sweep: sweep_table(sweep) for sweep in ("trh_at", "trh_trades", "rat_labels", "smoothing")},
     },
     "docs/certified.md": {
         "certified study": certified_study,

@@ -195,4 +195,9 @@ def test_the_suite_of_cifar10_that_ships() -> None:
     assert [choice.source for choice in suite.models] == [
         f"real_models:cifar_{name}" for name in ("resnet20", "resnet56", "resnet_at4", "resnet_at8")
     ]
-    assert [group[0].name for group in grouped_parts(suite, has_regions=False)] == ["similarity", "robust 1"]
+    assert [group[0].name for group in grouped_parts(suite, has_regions=False)] == [
+        "similarity",
+        "robust 1",
+        "robust 2",
+        "searches fast",
+    ]

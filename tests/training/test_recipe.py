@@ -303,7 +303,7 @@ def test_the_documentation_shows_a_recipe_and_every_name() -> None:
 
 
 def test_unknown_recipe(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"one of shapes_cnn, .* or a TOML file, got 'nothing'"):
+    with pytest.raises(ValueError, match=r"one of pets_lite0, .* or a TOML file, got 'nothing'"):
         read_recipe("nothing")
     with pytest.raises(ValueError, match="is not a TOML file"):
         read_recipe(recipe_file(tmp_path, "name = "))

@@ -115,7 +115,8 @@ def test_tables_fit_or_say_that_there_is_more(window: Browser, tmp_path: Path) -
         shown(window, write_report(results, tmp_path / "page.html"))
     found = window.run(look)
     wide_tables = {name for name, (is_wide, *_) in zip([*TABLES, "images"], found, strict=True) if is_wide}
-    assert wide_tables <= {"certified", "region_tests"}  # they have two intervals per radius, and six per test
+    # Two intervals per radius, six per test, seven scores with chance levels.
+    assert wide_tables <= {"certified", "region_tests", "removal"}
     assert all(is_wide == hint == more for is_wide, hint, more in found)
     longer = {name: f"{name}_trained_on_one_thing_and_then_on_another" for name in results.models["model"]}
     robust = [results["robust"].assign(epsilon=levels / 255) for levels in range(1, 9)]
