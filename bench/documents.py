@@ -12,6 +12,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,14 @@ import certified_tables
 from certified_tables import Cells
 
 from locality.progress import duration_text
+from locality.report.aggregates import aggregate
 from locality.report.findings import sentences
 from locality.report.tables.build import TABLES as REPORTED
 from locality.report.tables.formats import markdown_text
 from locality.results.folder import read_results
 from locality.results.results import Results, of_data
+from locality.results.schema import SCORES
+from locality.statistics import correlation, holm
 from locality.zoo.catalog import shipped_cards
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -76,23 +80,23 @@ def boundary_table() -> str:
     return markdown(titles, rows)
 
 
-def held_out_table() -> str:
-    """`fast` on images that it was not tuned on: one row per shipped model."""
+def held_out_table(folder: str, steps: int) -> str:
+    """`fast` beside DDN on images, or networks, that it was not tuned on: one row per model."""
     rows = []
-    for path in sorted((RESULTS / "boundary/held_out").glob("*.json")):
-        searches = result(f"boundary/held_out/{path.name}")["searches"]
-        row, reference = searches["fast"], searches["DDN-400"]
+    for path in sorted((RESULTS / "boundary" / folder).glob("*.json")):
+        searches = result(f"boundary/{folder}/{path.name}")["searches"]
+        row, reference = searches["fast"], searches[f"DDN-{steps}"]
         both = [(d, r) for d, r in zip(row["distances"], reference["distances"], strict=True) if max(d, r) < float("inf")]
         hardest = max(d - r for d, r in both) / sum(r for _, r in both)
         success, work = f"{row['success']:.0%}", f"{row['gradients']:.1f} + {row['forwards']:.1f}"
-        name = f"[`{path.stem}`](bench/results/boundary/held_out/{path.name})"
+        name = f"[`{path.stem}`](bench/results/boundary/{folder}/{path.name})"
         rows.append((name, row["images"], success, f"{row['mean']:.3f}", f"{row['ratio']:.3f}", f"{hardest:.3f}", work))
     titles = [
         "model",
         "images",
         "found",
         "mean ℓ2",
-        "ratio to DDN-400",
+        f"ratio to DDN-{steps}",
         "share added by the hardest image",
         "gradients + forwards",
     ]
@@ -306,6 +310,28 @@ def reported(table: str, name: str, data: str | None = None) -> Callable[[], str
     return lambda: markdown_text(REPORTED[table](suite(name, data))).strip()
 
 
+def trends(name: str) -> Callable[[], str]:
+    """Rank correlations of every score with accuracy over the standard models of a suite, Holm-corrected together."""
+
+    def table() -> str:
+        means = aggregate(suite(name))
+        models = [model.name for model in means.models if model.kind == "standard"]
+        accuracy = [means.accuracy[model].mean for model in models]
+        found = {
+            (method, score): correlation(accuracy, [means.scores[model, method, score].mean for model in models])
+            for method in means.methods
+            for score in SCORES
+        }
+        corrected = dict(zip(found, holm([one.spearman_p for one in found.values()]), strict=True))
+        rows = [
+            (method, *(f"{found[method, score].spearman:+.2f} (p = {corrected[method, score]:.2g})" for score in SCORES))
+            for method in means.methods
+        ]
+        return markdown([f"over {len(models)} networks", *(score.replace("f1", "F1") for score in SCORES)], rows)
+
+    return table
+
+
 def faithfulness_of(name: str, models: Sequence[str]) -> Callable[[], str]:
     """The table of some models; each has ten rows."""
 
@@ -336,12 +362,19 @@ def walk() -> str:
 DOCUMENTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/speed.md": {
         "boundary": boundary_table,
-        "held_out": held_out_table,
+        "held_out": partial(held_out_table, "held_out", 400),
+        "other_networks": partial(held_out_table, "other_networks", 300),
         "attribution": attribution_table,
         "runner": runner_table,
     },
     "docs/models.md": {"models": models_table},
     "docs/reproduction.md": {
+        "imagenet_said": said("imagenet"),
+        "imagenet_locality": reported("locality", "imagenet"),
+        "imagenet_trends": trends("imagenet"),
+        "cifar_similarity": reported("similarity", "cifar"),
+        "cifar_robust": reported("robust", "cifar"),
+        "cifar_searches": reported("searches", "cifar"),
         "said": said("tiny"),
         "overview": reported("overview", "tiny"),
         "pairs": reported("pairs", "tiny"),

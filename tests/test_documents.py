@@ -3,12 +3,14 @@
 import importlib.util
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import typer
+from report.made_up_results import MODELS, made_up_results
 from typer.main import get_command
 
 from locality.cli import app
@@ -57,6 +59,23 @@ def test_links_lead_up_from_a_folder() -> None:
     text = "# Title\n<!-- a -->\nold\n<!-- end -->\nend\n"
     tables = {"a": lambda: "[x](bench/x.json)"}
     assert writer().written(text, tables, 1) == "# Title\n<!-- a -->\n[x](../bench/x.json)\n<!-- end -->\nend\n"
+
+
+def test_trends_are_over_standard_models_and_corrected_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    documents = writer()
+    first = next(model for model in MODELS if model.training == "standard")
+    shares = (0.2, 0.4, 0.6, 0.8, 0.95)
+    models = [replace(first, name=f"net{index}", accuracy=share) for index, share in enumerate(shares)]
+    random = next(model for model in MODELS if model.training == "random")
+    results = made_up_results(40, 0, (*models, random))
+    order = results.rows["model"].str.removeprefix("net").where(results.rows["model"] != random.name, "9").astype(int)
+    rising = results.rows["method"] == "BIG"
+    rows = results.rows.assign(f1=(0.3 + 0.05 * order).where(rising, 0.5 - 0.05 * order))
+    monkeypatch.setattr(documents, "suite", lambda name: results.with_tables(rows=rows))
+    lines = documents.trends("any")().splitlines()
+    assert lines[0] == "| over 5 networks | precision | recall | F1 | lift |"
+    # 2 of the 5! orders are as strong: p = 1/60, twelve times it for the smallest of twelve.
+    assert [line.split(" | ")[3] for line in lines[2:]] == ["-1.00 (p = 0.2)", "-1.00 (p = 0.2)", "+1.00 (p = 0.2)"]
 
 
 def test_no_placeholder_is_left_in_the_documents() -> None:
