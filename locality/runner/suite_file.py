@@ -59,7 +59,7 @@ def read_suite(path: str | Path) -> Suite:
 
     >>> read_suite("nothing")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    ValueError: `suite` must be a TOML file or one of certified, cifar, curvature, demo, imagenet, paper, similarity, ...
+    ValueError: `suite` must be a TOML file or one of certified, cifar, curvature, demo, imagenet, paper, pets, ...
     """
     draft = draft_suite(path)
     if draft.problems:

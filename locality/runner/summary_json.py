@@ -11,6 +11,7 @@ from locality.statistics import Summary
 def summary_json(value: Summary) -> dict[str, Any]:
     """Mean, interval and counts as plain values; undefined is None.
 
+    >>> from locality.statistics import summary
     >>> summary_json(summary([float("nan")]))
     {'mean': None, 'low': None, 'high': None, 'used': 0, 'undefined': 1}
     """

@@ -89,8 +89,8 @@ def model_scores(explained: Explained, names: Sequence[str]) -> dict[str, dict[s
     """Method ↦ score ↦ N numbers, `nan` where a score is not defined for a method's maps.
 
     >>> squares = lambda images: images.flatten(1) ** 2
-    >>> image = torch.tensor([[[[0.5, 1.0]]]])
-    >>> explained = Explained(squares, image, torch.tensor([1]), {"SM": torch.tensor([[[[0.0, 2.0]]]])})
+    >>> image = torch.rand(1, 1, 4, 4)
+    >>> explained = Explained(squares, image, torch.tensor([1]), {"SM": 2 * image})
     >>> {name: value.shape for name, value in model_scores(explained, ["deletion"])["SM"].items()}
     {'deletion': torch.Size([1])}
     """

@@ -285,7 +285,7 @@ def test_mistakes_are_one_sentence_before_anything_is_made(tmp_path: Path) -> No
     (tmp_path / "wrong.toml").write_text(RECIPE.replace("fast_at", "fast_att").replace("= 16", "= 0"), encoding="utf-8")
     runs = ["--out", str(tmp_path / "runs")]
     for words, sentence in [
-        (["nothing", *runs], "`recipe` must be one of shapes_cnn"),
+        (["nothing", *runs], "`recipe` must be one of pets_lite0"),
         (["shapes_cnn", "--out", str(tmp_path / "file")], "`--out` must be a folder"),
         (["shapes_cnn", *runs, "--device", "cuda:1"], "`device` must be cpu, or omitted for torch's choice, got 'cuda:1'"),
         ([str(tmp_path / "wrong.toml"), *runs], "is not a valid recipe, 2 problems: `loss.name` must be one of"),

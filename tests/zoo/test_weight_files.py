@@ -41,8 +41,7 @@ def test_missing_weights_are_one_sentence_that_says_it_all(toy: ModelCard, serve
         "`toy` needs the file toy.pth",
         server.url,
         f"put it at `{cache / 'models/toy.pth'}`",
-        "`locality models fetch toy`",
-        "--download",
+        "`locality models fetch toy --trust-first-download`",
         "these models can be loaded now: ",
         ", ".join(caught.value.available),
     ):
