@@ -34,7 +34,7 @@ def merged(several: Sequence[Results], same_images: bool = True) -> Results:
     measured: set[str] = set()
     parts = []
     for results in several:
-        if _settings(results, same_images) != _settings(first, same_images):
+        if _given(_settings(results, same_images)) != _given(_settings(first, same_images)):
             raise ArgumentError("folders", "results of one suite", f"{first.name} and {results.name} with other settings")
         if unfinished(results) is not None:
             raise ArgumentError("folders", "finished results", results.name, "run the study again to resume it")
@@ -50,6 +50,13 @@ def _settings(results: Results, images: bool = True) -> dict[str, Any]:
     """What was measured, and on which images: the suite without its models."""
     without = {"models", "pairs"} | (set() if images else {"data"})
     return {key: value for key, value in results.provenance["suite"].items() if key not in without}
+
+
+def _given(settings: Any) -> Any:
+    """Settings without those that are None: results stored before a setting existed lack it, and mean the same."""
+    if isinstance(settings, Mapping):
+        return {key: _given(value) for key, value in settings.items() if value is not None}
+    return [_given(value) for value in settings] if isinstance(settings, list) else settings
 
 
 def _provenance(several: Sequence[Results]) -> dict[str, Any]:

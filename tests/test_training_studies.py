@@ -84,6 +84,8 @@ def test_results_that_do_not_belong_together_are_not_joined(study: ModuleType, m
     with pytest.raises(ArgumentError, match="results of one suite"):
         merging.merged([first, replace(renamed(STUDY, 1), provenance={**first.provenance, "suite": suite})])
     second = renamed(STUDY, 1)
+    newer = {**second.provenance["suite"], "added since": None}  # a setting that the first results did not have yet
+    assert merging.merged([first, replace(second, provenance={**second.provenance, "suite": newer})])["robust"] is not None
     short = second.with_tables(models=second.models[second.models["model"] != "at_awp_1"])
     with pytest.raises(ArgumentError, match="at_awp"):
         study.seeds_of(merging.merged([first, short]))
