@@ -30,8 +30,8 @@ def bench(
         str,
         typer.Argument(
             metavar="SUITE",
-            help="A TOML file, or demo, tiny, imagenet, cifar, pets, pets_outlines, similarity, regions, curvature, certified, "
-            "zoo, paper.",
+            help="A TOML file, or demo, tiny, imagenet, cifar, pets, pets_outlines, similarity, regions, curvature, "
+            "certified, zoo, paper.",
             autocompletion=completion.suites,
         ),
     ],
