@@ -5,7 +5,7 @@
 
 Every row is a recipe, every table compares its rows with its first one on the same images. Rows are trained one after the
 other, in the order of `ORDER`; the results are written after each. Finished rows are kept, and an interrupted study resumes.
-Checkpoints that ship are measured as they are.
+With --only, what --out already has about other rows stays in it. Checkpoints that ship are measured as they are.
 
 Verified accuracy is that of the stored half-precision weights, by their Lipschitz bound, on all evaluation images. Accuracy
 under attack is that of APGD-CE + APGD-DLR (`paper`) at ℓ2 36/255 on the first images, for the rows of `ATTACKED`.
@@ -245,6 +245,13 @@ def results(seeds: Iterable[int], runs: Mapping[tuple[str, int], Mapping[str, An
     }
 
 
+def added(stored: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Stored results with new ones in their place: by row, by comparison and by number of classes."""
+    compared = {table: stored.get("compared", {}).get(table, {}) | rows for table, rows in new["compared"].items()}
+    parts = {name: stored.get(name, {}) | new[name] for name in ("rows", "threatening_class")}
+    return {**new, **parts, "compared": compared}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", default="0")
@@ -256,9 +263,10 @@ def main() -> None:
     chosen = given.only.split(",") if given.only else list(dict.fromkeys(ORDER))
     runs: dict[tuple[str, int], dict[str, Any]] = {}
     threats: dict[str, Any] = {}
+    stored = _read(given.out) if given.only and given.out.exists() else {}
 
     def write() -> None:
-        write_atomically(given.out, json.dumps(results(seeds, runs, threats), indent=1) + "\n")
+        write_atomically(given.out, json.dumps(added(stored, results(seeds, runs, threats)), indent=1) + "\n")
 
     rows = [(row, seed) for seed in seeds for row in chosen if not (seed and row in CHECKPOINTS)]
     for row, seed in rows:

@@ -67,6 +67,18 @@ def test_rows_are_compared_on_the_same_images(study: ModuleType) -> None:
     assert json.loads(json.dumps(everything))["rows"]["la_0"] == {"seed": 0, "diverged": {"term": "loss", "step": 3}}
 
 
+def test_a_part_of_the_rows_is_added_to_what_is_stored(study: ModuleType) -> None:
+    runs = {("emma_36", 0): made_up([True] * 4, [0.2] * 4), ("ce", 0): made_up([True] * 4, [0.1] * 4)}
+    stored = study.results([0], runs, {"2": "changes"})
+    more = {("emma_36", 1): made_up([True] * 4, [0.2] * 4), ("power_1", 1): made_up([False] * 4, [0.1] * 4)}
+    both = study.added(stored, study.results([1], more, {}))
+    assert set(both["rows"]) == {"emma_36_0", "ce_0", "emma_36_1", "power_1_1"}
+    assert both["compared"]["loss"] == stored["compared"]["loss"]
+    assert both["compared"]["power steps"]["power_1"]["clean"]["difference"] == -1.0
+    assert both["threatening_class"] == {"2": "changes"}
+    assert study.added({}, stored) == stored
+
+
 def test_a_row_is_trained_measured_and_kept(study: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shapes, "DEFAULT_COUNT", {"train": 40, "eval": 20})
     tiny = study.on_shapes({"name": "gloro_emma", "epsilon": 0.01}) | {
