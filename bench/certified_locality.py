@@ -37,25 +37,34 @@ CUES = (("with cue", "background", 0), ("without cue", "none", 0), ("follows a s
 OTHERS = Path(__file__).parent / "results/tiny"  # networks of another architecture, on the same photographs
 
 
+SEEDS = (0, 1, 2)  # of the study
+ON_SHAPES = Family("shapes", "shapes_standard_0", {radius: f"shapes_{radius}_0" for radius in (0.14, 0.4, 0.8, 1.6)})
+# Architecture ↦ a family per seed.
 FAMILIES = {
-    "LiResNet L6 W64": Family("tiny-imagenet", "tiny_liresnet_standard", {EPSILON: "tiny_liresnet"}, "tiny_liresnet_at"),
-    "LiResNet L6 W32": Family(
-        "tiny-imagenet",
-        "standard_0",
-        {levels / 255: f"emma_{levels}_0" for levels in (18, 36, 72, 144)},
-        "at_0",
-        "standard_early_0",
+    "LiResNet L6 W64": (Family("tiny-imagenet", "tiny_liresnet_standard", {EPSILON: "tiny_liresnet"}, "tiny_liresnet_at"),),
+    "LiResNet L6 W32": tuple(
+        Family(
+            "tiny-imagenet",
+            f"standard_{seed}",
+            {levels / 255: f"emma_{levels}_{seed}" for levels in (18, 36, 72, 144)},
+            f"at_{seed}",
+            f"standard_early_{seed}",
+        )
+        for seed in SEEDS
     ),
-    "LiResNet L3 W32, shapes": Family(
-        "shapes", "shapes_standard_0", {radius: f"shapes_{radius}_0" for radius in (0.14, 0.4, 0.8, 1.6)}
-    ),
+    "LiResNet L3 W32, shapes": (ON_SHAPES,),
 }
+
+
+def families() -> list[Family]:
+    """Of all architectures and seeds."""
+    return [family for seeds in FAMILIES.values() for family in seeds]
 
 
 def checkpoints(runs: list[Path]) -> dict[str, str]:
     """What `load_model` takes for every network of the families that is there."""
     found = {}
-    for name in (name for family in FAMILIES.values() for name in family.names):
+    for name in (name for family in families() for name in family.names):
         paths = [folder / name / f"{name}.safetensors" for folder in runs]
         here = [str(path) for path in paths if path.with_suffix(".json").exists()]
         if here or name in model_cards():
@@ -66,7 +75,7 @@ def checkpoints(runs: list[Path]) -> dict[str, str]:
 def suite_of(found: dict[str, str], limit: int) -> Suite:
     pairs = [
         (name, family.standard)
-        for family in FAMILIES.values()
+        for family in families()
         for name in family.names[1:]
         if {name, family.standard} <= set(found)
     ]
@@ -87,7 +96,7 @@ def suite_of(found: dict[str, str], limit: int) -> Suite:
 def cue_use(found: dict[str, str], limit: int = 300) -> dict[str, dict[str, float]]:
     """Accuracy of the networks for `shapes` with the cue, without it, and the share that follows a swapped one."""
     used: dict[str, dict[str, float]] = {}
-    for name in FAMILIES["LiResNet L3 W32, shapes"].names:
+    for name in ON_SHAPES.names:
         if name in found:
             model = load_model(found[name])
             used[name] = {}
@@ -101,7 +110,7 @@ def cue_use(found: dict[str, str], limit: int = 300) -> dict[str, dict[str, floa
 
 def cue_sentence(cues: dict[str, dict[str, float]]) -> str:
     """What certified networks for `shapes` do with a cue that lies; empty without such networks."""
-    followed = [shares for name, shares in cues.items() if name != FAMILIES["LiResNet L3 W32, shapes"].standard]
+    followed = [shares for name, shares in cues.items() if name != ON_SHAPES.standard]
     if not followed:
         return ""
     swapped = [shares["follows a swapped cue"] for shares in followed]

@@ -48,13 +48,16 @@ class Change:
     used: int
 
 
-def verdicts(results: Results, others: Results, families: Mapping[str, Family]) -> dict[str, Any]:
-    """Numbers per network, verdicts with their evidence, what explains a difference, and the answer."""
+def verdicts(results: Results, others: Results, families: Mapping[str, Sequence[Family]]) -> dict[str, Any]:
+    """Numbers per network, verdicts with their evidence, what explains a difference, and the answer.
+
+    Families of one title differ in their seed: each is compared within itself, and the comparisons are counted together.
+    """
     known = {one.model: one for one in certificates(results)}
     there = set(map(str, results.models["model"]))
     evidence: dict[str, list[dict[str, Any]]] = {f"H{number}": [] for number in range(1, 7)}
     correct, matched, architecture = [], [], []
-    for name, family in families.items():
+    for name, family in ((name, family) for name, seeds in families.items() for family in seeds):
         certified = {radius: model for radius, model in family.certified.items() if model in there}
         for model in certified.values() if family.standard in there else ():
             evidence["H1"] += compared(results, family.standard, model, name)
@@ -220,9 +223,13 @@ def by_family(evidence: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def tally(evidence: Sequence[Mapping[str, Any]]) -> str:
-    """How many comparisons are significantly higher, lower, or neither."""
+    """The verdict, and how many comparisons are significantly higher, lower, or neither."""
+    return f"{verdict(evidence)}: {counted(evidence)}"
+
+
+def counted(evidence: Sequence[Mapping[str, Any]]) -> str:
     counts = {name: sum(one["direction"] == name for one in evidence) for name in ("higher", "lower", "inconclusive")}
-    return f"{verdict(evidence)}: " + ", ".join(f"{count} {name}" for name, count in counts.items())
+    return ", ".join(f"{count} {name}" for name, count in counts.items())
 
 
 def answer(evidence: Mapping[str, Sequence[Mapping[str, Any]]], correct: Sequence[Mapping[str, Any]]) -> str:
@@ -230,13 +237,13 @@ def answer(evidence: Mapping[str, Sequence[Mapping[str, Any]]], correct: Sequenc
     start = {
         "holds": "Yes, a certificate makes a model look at the object",
         "contradicted": "No, a certificate does not make a model look at the object",
-        "mixed": "A certificate alone does not make a model look at the object",
+        "mixed": "No, a certificate alone does not make a model look at the object",
         "inconclusive": "No effect of a certificate on where a model looks can be seen",
         "not measured": "Whether a certificate makes a model look at the object was not measured",
     }[verdict(evidence["H1"])]
-    more = [f"certified − standard twin: {tally(evidence['H1'])}", f"both correct: {tally(correct)}"]
-    more.append(f"with the radius: {tally(evidence['H2'])}")
-    return f"{start} ({'; '.join(more)}; comparisons of F1 and lift of SM, IG and BIG at 95 %)."
+    against = f"against the standard twin, F1 and lift of SM, IG and BIG are {counted(evidence['H1'])}"
+    matched = f"on images that both classify correctly {counted(correct)}"
+    return f"{start}: {against}, {matched}, and with a growing radius {counted(evidence['H2'])} (comparisons at 95 %)."
 
 
 def numbers(results: Results, one: CertifiedImages | None, model: str) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def results() -> Results:
 
 def found(study: ModuleType, results: Results, standard: str, certified: str) -> dict[str, str]:
     family = study.Family("shapes", standard, {0.5: certified}, "tiny_vgg_robust")
-    judged = study.verdicts(results, results, {"VGG": family})
+    judged = study.verdicts(results, results, {"VGG": [family]})
     return {one["id"]: one["verdict"] for one in judged["hypotheses"]}
 
 
@@ -46,12 +46,22 @@ def test_an_early_network_is_compared_with_the_certified_one_of_nearest_accuracy
     certified = {0.1: "tiny_vgg_robust", 0.5: "tiny_vgg_certified"}
     family = study.Family("shapes", "tiny_vgg", certified, early="tiny_resnet")
     assert family.names == ("tiny_vgg", "tiny_resnet", *certified.values())
-    evidence = study.verdicts(results, results, {"VGG": family})["equal accuracy"]
+    evidence = study.verdicts(results, results, {"VGG": [family]})["equal accuracy"]
     apart = {
         name: abs(study._accuracy(results, name) - study._accuracy(results, "tiny_resnet")) for name in certified.values()
     }
     assert {one["comparison"] for one in evidence} == {f"{min(apart, key=lambda name: apart[name])} − tiny_resnet"}
     assert len(set(apart.values())) == 2
+
+
+def test_comparisons_of_several_seeds_are_counted_together(study: ModuleType, results: Results) -> None:
+    family = study.Family("shapes", "tiny_vgg", {0.5: "tiny_vgg_certified"})
+    one, two = (study.verdicts(results, results, {"VGG": [family] * seeds}) for seeds in (1, 2))
+    first, both = (judged["hypotheses"][0] for judged in (one, two))
+    assert len(both["evidence"]) == 2 * len(first["evidence"]) == 12
+    assert both["by family"].keys() == {"VGG"}
+    assert study.counted(first["evidence"]) in one["answer"]
+    assert study.counted(both["evidence"]) in two["answer"]
 
 
 def test_a_contradicted_certificate_is_seen(study: ModuleType, results: Results) -> None:
@@ -83,6 +93,6 @@ def test_verdicts_need_agreement(study: ModuleType) -> None:
 def test_families_name_runs_of_the_study(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCH))
     rows = importlib.import_module("certified_study")
-    families = importlib.import_module("certified_locality").FAMILIES
-    made = {rows.recipe_table(row, 0)["name"] for row in rows.ORDER}
-    assert {name for family in families.values() for name in family.names} <= made
+    locality = importlib.import_module("certified_locality")
+    made = {rows.recipe_table(row, seed)["name"] for row in rows.ORDER for seed in locality.SEEDS}
+    assert {name for family in locality.families() for name in family.names} <= made
