@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 from typing import Any
+
+from stored import markdown, result
 
 Stored = Mapping[str, Any]
 Cells = tuple[list[str], list[list[str]]]  # titles and rows
@@ -205,6 +207,29 @@ def dose_rows(found: Stored) -> Cells:
     ]
     titles += ["certified above D/2", "certified above D", *(f"lift {method}" for method in ("SM", "IG", "BIG"))]
     return titles, rows
+
+
+def certified_table(rows: Callable[[Any], Cells], name: str) -> Callable[[], str]:
+    """A table from a stored result, as Markdown."""
+    return lambda: markdown(*rows(result(name)))
+
+
+def certified_study() -> str:
+    """Every table of the study under its title."""
+    study = result("certified_study.json")
+    parts = []
+    for table, title in TITLES.items():
+        titles, rows = study_rows(study, table)
+        if len(rows) < 2:
+            continue  # nothing was compared
+        parts += [f"**{title}**", "", markdown(titles, rows), ""]
+    return "\n".join(parts[:-1])
+
+
+def certified_verdicts() -> str:
+    """The six hypotheses about certified networks, what explains a difference, and the answer."""
+    numbers = result("certified_locality/verdicts.json")
+    return "\n".join([markdown(*verdict_rows(numbers)), "", *causes(numbers)])
 
 
 def _runs(study: Stored, row: str) -> Sequence[Stored]:
