@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
+import torch
 from torch import Tensor, nn
 
 from locality.errors import ModelError, Problem
@@ -87,11 +88,28 @@ def load_start(model: PixelModel, start: str, net: Net) -> str:
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"`start`: {start} is not a {net.name} for {classes}: {reason}") from None
+    if new:
+        _start_small(model.head)
     if kept and given.spec.classes:
         return f"weights of {start}, head included"
     if kept:
         return f"weights of {start}, head included: it does not name its classes, which are as many"
     return f"weights of {start}, with a new head for {classes}"
+
+
+@torch.no_grad()
+def _start_small(head: nn.Module) -> None:
+    """Scale down random weights that are far larger than those of a new layer of torch, U(−1/√n, 1/√n) for n inputs.
+
+    timm draws the heads of EfficientNets and MobileNets by the number of outputs: for two classes they begin with logits of
+    ±20, which a short training hardly unlearns.
+    """
+    if not isinstance(head, nn.Linear | nn.Conv2d):
+        return
+    usual = (3 * head.weight[0].numel()) ** -0.5  # the standard deviation of that distribution
+    deviation = float(head.weight.std())
+    if deviation > 2 * usual:
+        head.weight.mul_(usual / deviation)
 
 
 def _keeps_head(model: PixelModel, start: PixelModel) -> bool:

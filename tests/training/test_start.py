@@ -10,6 +10,7 @@ import torch
 from own_images import SIDE, pictures, write_checkpoint
 from PIL import Image
 from safetensors.torch import save_file
+from torch import nn
 
 from locality.errors import ModelError
 from locality.training.export import write_model
@@ -97,6 +98,21 @@ def test_a_card_beside_the_checkpoint_says_everything(folder: Path, tmp_path: Pa
     assert loaded.spec == ours
     images = torch.rand(2, 3, SIDE, SIDE)
     torch.testing.assert_close(loaded(images), trained.model(images), rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize(("net", "large"), [("timm:test_efficientnet", True), ("timm:test_resnet", False)])
+def test_a_new_head_begins_small(folder: Path, tmp_path: Path, told: list[str], net: str, large: bool) -> None:
+    """timm draws weights of some heads by the number of outputs, ±0.7 for two; those of torch's size stay as they are."""
+    path = tmp_path / "theirs.safetensors"
+    save_file(build(net, 3).state_dict(), path)
+    recipe = recipe_of(folder, start=str(path), net=net, epochs=0)
+    head = train(recipe, tmp_path / "run", device="cpu", say=told.append).model.head
+    assert isinstance(head, nn.Linear)
+    drawn = build(net, 2, recipe.seed).get_classifier().weight.detach()  # type: ignore[operator]
+    usual, deviation = (3 * head.in_features) ** -0.5, float(drawn.std())
+    assert (deviation > 2 * usual) == large
+    assert torch.equal(head.weight, drawn * (usual / deviation) if large else drawn)
+    assert float(head.weight.detach().std()) == pytest.approx(usual, rel=0.2)
 
 
 def test_a_model_of_the_catalog_keeps_the_head_of_its_own_classes(tmp_path: Path, told: list[str]) -> None:
