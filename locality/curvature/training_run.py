@@ -22,12 +22,13 @@ class TrainingImages:
 
     name: str
     limit: int | None = None
+    options: tuple[tuple[str, Any], ...] = ()  # of the source, such as a sticker that the model was trained on
 
     def of(self, spec: ModelSpec, limit: int | None = None, **source_options: Any) -> ImageDataset:
         """At most `limit` of the images, balanced over the classes, fitted to a model, without augmentation."""
         most = min((number for number in (limit, self.limit) if number is not None), default=None)
         # The seed that `locality train` chooses images with: a smaller choice is part of a larger one.
-        return load_dataset(self.name, split="train", limit=most, seed=0, spec=spec, **source_options)
+        return load_dataset(self.name, split="train", limit=most, seed=0, spec=spec, **(dict(self.options) | source_options))
 
     def count(self, chosen: ImageDataset) -> int:
         """How many images there are, of which some were `chosen`."""
@@ -40,7 +41,7 @@ def trained_on(card: ModelCard | None) -> TrainingImages | None:
 
     >>> from locality.zoo.catalog import find_card
     >>> trained_on(find_card("shapes_vit_uncued"))
-    TrainingImages(name='shapes:none', limit=6000)
+    TrainingImages(name='shapes:none', limit=6000, options=())
     """
     if card is None or not card.data:
         return None
@@ -49,7 +50,9 @@ def trained_on(card: ModelCard | None) -> TrainingImages | None:
     data = card.run.recipe["data"]
     kind = data["name"].partition(":")[0]
     # A folder of the machine that trained it may not exist here.
-    return TrainingImages(kind if kind in LOCATIONS else data["name"], data.get("limit"))
+    given = {key: value for key, value in data.items() if key not in ("name", "limit", "size")}
+    options = tuple((key, tuple(value) if isinstance(value, list) else value) for key, value in given.items())
+    return TrainingImages(kind if kind in LOCATIONS else data["name"], data.get("limit"), options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +86,8 @@ def splits_of(
     if name == images.name and name.lower().endswith(".csv"):
         raise ArgumentError("train", f"other images than the test images, {name}", name, "pass --train and --data")
     chosen = images.of(spec, limit, **source_options)
-    unseen = load_dataset(name, limit=limit, seed=seed, spec=spec, max_box_share=None, **source_options)
+    options = (dict(images.options) if name == images.name else {}) | source_options
+    unseen = load_dataset(name, limit=limit, seed=seed, spec=spec, max_box_share=None, **options)
     if name == images.name and _files(chosen) & _files(unseen):
         raise ArgumentError("train", f"other images than the test images, and {name} has one split", name, "pass --train")
     return Splits(chosen, unseen, images.count(chosen), told is not None)

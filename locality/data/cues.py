@@ -119,10 +119,16 @@ def bar_colours(label: int) -> list[int]:
 
 def with_cue(source: Source, cue: PlantedCue = "none", cue_size: float = SIZE, cue_seed: int = 0) -> Source:
     """The source with a sticker on every image, or unchanged for "none"."""
+    sticker = sticker_of(cue, cue_size, cue_seed)
+    return source if sticker is None else with_sticker(source, sticker)
+
+
+def sticker_of(cue: PlantedCue = "none", cue_size: float = SIZE, cue_seed: int = 0) -> Sticker | None:
+    """The sticker that these options plant; None for "none"."""
     if cue not in CUES:
         raise unknown_choice("cue", cue, CUES)
     sticker = Sticker("swapped" if cue == "swapped" else "sticker", cue_size, cue_seed)
-    return source if cue == "none" else with_sticker(source, sticker)
+    return None if cue == "none" else sticker
 
 
 def with_sticker(source: Source, sticker: Sticker) -> Source:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,13 +30,14 @@ class NoUnseenError(DataError):
 
 
 def eval_images(
-    name: str, spec: ModelSpec | None, limit: int | None, trained_on: ImageDataset | None = None
+    name: str, spec: ModelSpec | None, limit: int | None, trained_on: ImageDataset | None = None, **source_options: Any
 ) -> ImageDataset:
     """The `eval` split without images that were trained on, fitted to a model; at most `limit`, balanced over the classes.
 
     Data of one split only have no other images than those held out by `validation`; without it, that is a NoUnseenError.
     """
-    data = load_dataset(name, split="eval", max_box_share=None, limit=limit if trained_on is None else None)
+    most = limit if trained_on is None else None
+    data = load_dataset(name, split="eval", max_box_share=None, limit=most, **source_options)
     if trained_on is not None:
         data = _balanced(_without(data, trained_on), limit)
     images = data.manifest.images

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Iterator
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Literal
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -12,7 +15,9 @@ from torch import Tensor
 
 from locality.certified.lipschitz import certificate_for
 from locality.certified.verified_accuracy import verified_accuracy
+from locality.data.cues import CUE_OPTIONS, sticker_of, with_sticker
 from locality.data.dataset import ImageDataset, load_dataset
+from locality.data.sources import split_options
 from locality.files import file_hash, write_atomically
 from locality.progress import Progress, no_progress
 from locality.robustness.pgd import pgd
@@ -20,8 +25,9 @@ from locality.training.batches import NoUnseenError, eval_images
 from locality.training.losses.certified_loss import CertifiedLoss
 from locality.training.new_model import new_model
 from locality.training.recipe import RECIPES, Recipe, read_recipe
+from locality.training.recipe_parts import TrainingData
 from locality.training.trained import Trained
-from locality.types import Threat
+from locality.types import ModelSpec, Threat
 from locality.zoo.model_card import (
     ModelCard,
     TrainingRun,
@@ -52,7 +58,7 @@ def write_model(trained: Trained, recipe: Recipe, out: Path, progress: Progress 
         options=recipe.net.options,
         weights=WeightFile(str(weights), f"sha256:{file_hash(weights)}"),
         parameters=sum(value.numel() for value in model.parameters()),
-        data=recipe.data.name.split(":")[0],  # without its folder on this machine
+        data=_data_name(recipe.data),
         training=recipe.loss_name if recipe.epochs or recipe.start else "random",
         threat=recipe.threat,
         accuracy=_measured(model.eval(), recipe, trained.data, progress),
@@ -89,7 +95,7 @@ def _origin(recipe: Recipe, held_out: ImageDataset | None) -> dict[str, str]:
 
 def _measures(held_out: ImageDataset, recipe: Recipe) -> bool:
     """Whether the accuracy is measured on the images held out: the data have one split only."""
-    data = load_dataset(recipe.data.name, split="eval", max_box_share=None)
+    data = load_dataset(recipe.data.name, split="eval", max_box_share=None, **recipe.data.options)
     ids = (set(part.manifest.images["id"].tolist()) for part in (held_out, data))
     return set.issubset(*ids) and set(held_out.contents()) <= set(data.contents())
 
@@ -125,7 +131,7 @@ def accuracies(
     """
     name, spec = recipe.data.name, getattr(model, "spec", None)
     most = MOST_IMAGES if spec is None else affordable_images(*spec.input_size)
-    data = eval_images(name, spec, most, trained_on)
+    data = eval_images(name, spec, most, trained_on, **recipe.data.options)
     threats = [recipe.threat, Threat("linf", recipe.evaluate_epsilon)]
     attacks = {
         accuracy_name(threat, f"pgd{steps}"): (threat, steps)
@@ -139,10 +145,36 @@ def accuracies(
         radius = recipe.loss.epsilon
         certified = verified_accuracy(model, data, certificate_for(model), (radius,), progress=progress)
         shares[certified_name(recipe.loss.threat)] = round(certified.accuracy(radius), 4)
-    for variant in VARIANTS.get(name.split(":")[0], ()):
-        other = eval_images(variant, spec, most)
-        shares[variant.split(":")[1]] = round(_correct(model, other, {}, progress)["clean"] / len(other), 4)
+    for variant, other in _variants(recipe.data, data, spec, most):
+        shares[variant] = round(_correct(model, other, {}, progress)["clean"] / len(other), 4)
     return shares
+
+
+def _variants(
+    chosen: TrainingData, data: ImageDataset, spec: ModelSpec | None, most: int
+) -> Iterator[tuple[str, ImageDataset]]:
+    """Images without their cue and with another class's: the measured ones if they have stickers, those of `shapes`."""
+    sticker = data.source.cue
+    if sticker is not None:
+        other: Literal["sticker", "swapped"] = "swapped" if sticker.cue == "sticker" else "sticker"
+        plain = replace(data.source, cue=None)
+        yield "none", data.on(plain)
+        yield other, data.on(with_sticker(plain, replace(sticker, cue=other)))
+        return
+    options = {key: value for key, value in chosen.options.items() if key not in CUE_OPTIONS}
+    for variant in VARIANTS.get(chosen.name.split(":")[0], ()):
+        yield variant.split(":")[1], eval_images(variant, spec, most, **options)
+
+
+def _data_name(data: TrainingData) -> str:
+    """What the card says of the images: the kind without its folder on this machine, and the sticker on them.
+
+    >>> _data_name(TrainingData("pets:photos")), _data_name(TrainingData("pets", options={"cue": "sticker"}))
+    ('pets', 'pets+sticker')
+    """
+    kind, (_, planted) = data.name.split(":")[0], split_options(data.name, data.options)
+    sticker = sticker_of(**planted)
+    return kind if sticker is None else f"{kind}+{sticker.cue}"
 
 
 def affordable_images(height: int, width: int) -> int:

@@ -135,7 +135,7 @@ def open_monitor(recipe: Recipe, model: PixelModel, images: TrainingImages) -> M
     train = images.balanced(count)
     # Two images are enough to find out whether the method suits the network.
     layer_traces(copy.deepcopy(model).eval(), train[0][:2], train[1][:2], settings.method, 1)
-    held_out = eval_images(recipe.data.name, model.spec, count, trained_on=images.data)
+    held_out = eval_images(recipe.data.name, model.spec, count, images.data, **recipe.data.options)
     batch = held_out.batch(range(len(held_out)))
     return Monitor(settings, threat, train, (batch.images, batch.labels), epoch_gradients)
 

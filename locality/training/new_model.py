@@ -33,11 +33,11 @@ class Beginning:
 
 def beginning(recipe: Recipe) -> Beginning:
     """What a recipe names: its images, fitted to the network, and the network."""
-    found = load_dataset(recipe.data.name, split="train", limit=recipe.data.limit)
+    found = load_dataset(recipe.data.name, split="train", limit=recipe.data.limit, **recipe.data.options)
     note = ""
     if recipe.validation is None:  # what is wrong with the images to measure is said before the run
         try:
-            eval_images(recipe.data.name, None, None, trained_on=found)
+            eval_images(recipe.data.name, None, None, found, **recipe.data.options)
         except NoUnseenError as error:
             note = f"accuracy will not be measured: {error}"
     data = fitted_images(found, recipe)

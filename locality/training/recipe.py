@@ -10,6 +10,7 @@ from typing import Any, Literal
 from locality.errors import ArgumentError, Problem, unknown_choice
 from locality.toml_settings import read_toml
 from locality.training.averaging import AVERAGES, AverageSettings, NoAverage
+from locality.training.data_options import data_table
 from locality.training.losses import LOSSES
 from locality.training.losses.standard import Standard
 from locality.training.monitor_settings import MonitorSettings
@@ -97,6 +98,7 @@ class Recipe:
         """The recipe as plain values, all of them stated; `recipe_from` reads it back."""
         table = table_of(self)
         table["net"] = {"name": self.net.name, **self.net.options}
+        table["data"] = self.data.as_table()
         return table
 
     def problems(self) -> list[Problem]:
@@ -161,6 +163,8 @@ def recipe_from(table: Mapping[str, Any], source: str, here: bool = False) -> Re
     plain = {key: value for key, value in table.items() if key != "regularisers"}
     if isinstance(table.get("net"), Mapping | str):
         plain["net"] = net_table(table["net"], problems)
+    if isinstance(table.get("data"), Mapping):
+        plain["data"] = data_table(table["data"], problems)
     plain |= _from_start(plain, problems)
     fallback = {"name": "recipe", "net": Net("shapes_cnn"), "data": TrainingData("shapes"), "epochs": 0}
     settings = read_settings(Recipe, plain, "", problems, **fallback)

@@ -14,6 +14,7 @@ from torch import nn
 from locality.data.kinds import check_name
 from locality.errors import ArgumentError, ModelError, Problem, unknown_choice
 from locality.toml_settings import settings_from
+from locality.training.data_options import option_problems
 from locality.training.schedules import Moment
 from locality.training.settings import at_least_0, from_0_to_1, positive, problem_of
 from locality.zoo.architectures import build, check_library_net
@@ -82,6 +83,12 @@ class TrainingData:
     name: str
     limit: int | None = None  # maximum number of images, balanced over the classes
     size: int | None = None  # side that images are resized to, the model's input size; None: as the network takes them
+    options: dict[str, Any] = field(default_factory=dict)  # of `load_dataset`: in TOML beside the name, as those of a net
+
+    def as_table(self) -> dict[str, Any]:
+        """The table that TOML has."""
+        own = {"name": self.name, "limit": self.limit, "size": self.size}
+        return {key: value for key, value in own.items() if value is not None} | self.options
 
     def problems(self) -> list[Problem]:
         problems = [] if self.limit is None else positive("limit", self.limit)
@@ -90,8 +97,8 @@ class TrainingData:
         try:
             check_name(self.name)
         except ArgumentError as error:
-            problems.append(problem_of(error, "name"))
-        return problems
+            return [*problems, problem_of(error, "name")]
+        return problems + option_problems(self.name, self.options)
 
     def problems_here(self) -> list[Problem]:
         """Whether there are such data on this machine."""

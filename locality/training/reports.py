@@ -35,11 +35,12 @@ def say_nothing(text: str) -> None:
 
 def beginning_text(data: ImageDataset, held_out: ImageDataset | None, start: str, model: PixelModel) -> str:
     """What a new run begins with, in one line."""
+    planted = "" if data.source.cue is None else ", each with a sticker"
     held = "" if held_out is None else f", {len(held_out):,} more held out"
     parameters = sum(value.numel() for value in model.parameters())
     size = "×".join(map(str, model.spec.input_size))
     return (
-        f"training on {len(data):,} images of {len(model.spec.classes):,} classes at {size} pixels{held}; "
+        f"training on {len(data):,} images of {len(model.spec.classes):,} classes at {size} pixels{planted}{held}; "
         f"{parameters:,} parameters, {start}"
     )
 

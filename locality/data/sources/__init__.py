@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -57,16 +57,28 @@ def open_source(name: str, split: str = "eval", seed: int = 0, **options: Any) -
     `cue`, `cue_size` and `cue_seed` plant a sticker on its images (`data.cues`). `shapes` has a cue of its own, which `cue`
     chooses too: a sticker comes instead of it, unless `shapes:none` or its other variants are named.
     """
-    planted = {key: options.pop(key) for key in CUE_OPTIONS if key in options}
+    own, planted = split_options(name, options)
+    return with_cue(_opened(name, split, seed, own), **planted)
+
+
+def split_options(name: str, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Options of the source itself, and those of the sticker; ArgumentError if they do not belong together."""
+    own = {key: value for key, value in options.items() if key not in CUE_OPTIONS}
+    planted = {key: options[key] for key in CUE_OPTIONS if key in options}
     if name == "shapes" and planted.get("cue") in shapes.CUES:
-        options["cue"] = planted.pop("cue")
+        own["cue"] = planted.pop("cue")
     elif name == "shapes" and "cue" in planted:
-        options["cue"] = "none"
+        own["cue"] = "none"
         if planted["cue"] not in CUES:
             raise unknown_choice("cue", planted["cue"], dict.fromkeys([*shapes.CUES, *CUES]))
     if planted and "cue" not in planted:
         raise ArgumentError(next(iter(planted)), 'given with cue="sticker"', next(iter(planted.values())))
-    return with_cue(_opened(name, split, seed, options), **planted)
+    return own, planted
+
+
+def options_of(source: Callable[..., Source]) -> list[str]:
+    """The names of the options that `load_dataset` passes to a source, those of stickers included."""
+    return sorted({*inspect.signature(source).parameters, *CUE_OPTIONS} - {"path", "split", "seed", "progress"})
 
 
 def _opened(name: str, split: str, seed: int, options: dict[str, Any]) -> Source:
@@ -116,8 +128,8 @@ def _cue(text: str, name: str) -> dict[str, Any]:
 
 
 def _check_options(name: str, source: Callable[..., Source], options: dict[str, Any]) -> None:
-    known = sorted({*inspect.signature(source).parameters, *CUE_OPTIONS} - {"path", "split", "seed"})
-    for option in sorted(set(options) - set(known)):
+    known = options_of(source)
+    for option in sorted(set(options) - {*known, "progress"}):
         hint = did_you_mean(option, known) or f"its options are {', '.join(known) or 'none'}"
         raise DataError(f"`{name}` has no option {option}: {hint}")
 
