@@ -225,7 +225,8 @@ def test_the_transpose_is_the_matrix_transpose(size: int, stride: int, padding: 
 
 
 def iterate(matrix: Tensor, direction: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-    return power_iteration(lambda v: matrix @ v, lambda u: matrix.T @ u, direction, steps)
+    estimates, directions = power_iteration(lambda v: v @ matrix.T, lambda u: u @ matrix, direction[None], steps)
+    return estimates[0], directions[0]
 
 
 def test_power_iteration_stays_below_and_warm_starts() -> None:
@@ -256,6 +257,18 @@ def test_power_iteration_of_tiny_and_zero_operators() -> None:
     zero, direction = iterate(torch.zeros(6, 6), start, 3)
     assert zero == 0
     assert torch.allclose(direction, start / start.norm())
+
+
+def test_operators_are_iterated_on_as_if_each_was_alone() -> None:
+    matrices, start = torch.stack([drawn(5, 5), torch.zeros(5, 5).double(), 1e3 * drawn(5, 5, seed=1)]), drawn(3, 5, seed=2)
+    together, directions = power_iteration(
+        lambda v: (matrices @ v[..., None])[..., 0], lambda u: (matrices.mT @ u[..., None])[..., 0], start, 4
+    )
+    alone = [iterate(matrix, one, 4) for matrix, one in zip(matrices, start, strict=True)]
+    assert torch.allclose(together, torch.stack([estimate for estimate, _ in alone]))
+    assert torch.allclose(directions, torch.stack([direction for _, direction in alone]))
+    assert together[1] == 0
+    assert torch.allclose(directions[1], start[1] / start[1].norm())
 
 
 def test_the_gradient_is_that_of_the_largest_singular_value() -> None:

@@ -2,12 +2,16 @@
 
 `norm(steps)` is the estimate of training, by power iteration from the direction that the last call left behind. It is
 differentiable and never above the true norm, so nothing is certified with it: `certified/lipschitz_bound.py` has the bounds.
-Directions are buffers that checkpoints leave out.
+Directions are buffers that checkpoints leave out. A network iterates on all its convolutions of one shape at once, as one
+grouped convolution, which takes less than half of the time.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -55,47 +59,80 @@ class _SortedPairs(torch.autograd.Function):
         return torch.cat([torch.lerp(smaller, larger, kept), torch.lerp(larger, smaller, kept)], dim=1)
 
 
-class LipschitzConv2d(nn.Conv2d):
-    """A convolution on maps of size×size, initialised with an orthogonal matrix of taps."""
+@dataclass(frozen=True, eq=False)
+class Operator:
+    """A matrix or a convolution, and the buffer that keeps the direction of its power iteration."""
+
+    owner: WithDirection
+    weight: Tensor
+    stride: int = 1
+    padding: int = 0
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """Equal for operators that can be iterated together."""
+        return (self.weight.shape, self.owner.direction.shape, self.stride, self.padding)
+
+
+class WithNorm(ABC):
+    """A layer whose Lipschitz constant follows from the norms of its operators."""
+
+    @abstractmethod
+    def operators(self) -> Sequence[Operator]:
+        """The operators, at the weights of this moment."""
+
+    def combined(self, norms: Sequence[Tensor]) -> Tensor:
+        """The layer's constant, from the norms of its operators in their order."""
+        (norm,) = norms
+        return norm
+
+    def norm(self, steps: int) -> Tensor:
+        """The estimate of training, with its gradient."""
+        return self.combined(operator_norms(self.operators(), steps))
+
+
+class WithDirection(WithNorm):
+    """A layer of one operator, with its direction."""
 
     direction: Tensor
+
+
+class LipschitzConv2d(nn.Conv2d, WithDirection):
+    """A convolution on maps of size×size, initialised with an orthogonal matrix of taps.
+
+    Where blocks of pixels do not overlap, each is multiplied by the same matrix, whose norm is that of the convolution.
+    """
 
     def __init__(self, inputs: int, outputs: int, taps: int, size: int, stride: int = 1, padding: int = 0) -> None:
         super().__init__(inputs, outputs, taps, stride, padding)
         nn.init.orthogonal_(self.weight)
         self.size = size
-        self.register_buffer("direction", _random_direction(1, inputs, size, size), persistent=False)
+        self.in_blocks = stride >= taps and padding == 0
+        shape = (inputs * taps**2,) if self.in_blocks else (inputs, size, size)
+        self.register_buffer("direction", _random_direction(1, *shape), persistent=False)
 
-    def norm(self, steps: int) -> Tensor:
-        """The estimate of training, with its gradient."""
-        estimate, self.direction = _conv_norm(self.weight, self.direction, steps, int(self.stride[0]), int(self.padding[0]))
-        return estimate
+    def operators(self) -> Sequence[Operator]:
+        if self.in_blocks:
+            return [Operator(self, self.weight.flatten(1))]
+        return [Operator(self, self.weight, int(self.stride[0]), int(self.padding[0]))]
 
 
-class LipschitzLinear(nn.Linear):
+class LipschitzLinear(nn.Linear, WithDirection):
     """A dense layer."""
-
-    direction: Tensor
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__(inputs, outputs)
         self.register_buffer("direction", _random_direction(1, inputs), persistent=False)
 
-    def norm(self, steps: int) -> Tensor:
-        """The estimate of training, with its gradient."""
-        estimate, self.direction = power_iteration(
-            lambda v: linear(v, self.weight), lambda u: linear(u, self.weight.T), self.direction, steps
-        )
-        return estimate
+    def operators(self) -> Sequence[Operator]:
+        return [Operator(self, self.weight)]
 
 
-class LinearResidual(nn.Module):
+class LinearResidual(nn.Module, WithDirection):
     """x + s·β⊙conv(x) + b as one convolution with the kernel I + s·β⊙W, so that its norm is that of the sum (LiResNet).
 
     s = 1/√depth. β has one factor per output channel and is 1 at first; W ~ N(0, 1)/(9·channels).
     """
-
-    direction: Tensor
 
     def __init__(self, channels: int, size: int, depth: int) -> None:
         super().__init__()
@@ -115,16 +152,14 @@ class LinearResidual(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         return conv2d(features, self.kernel(), self.bias, padding=1)
 
-    def norm(self, steps: int) -> Tensor:
-        """The estimate of training, with its gradient."""
-        estimate, self.direction = _conv_norm(self.kernel(), self.direction, steps, stride=1, padding=1)
-        return estimate
+    def operators(self) -> Sequence[Operator]:
+        return [Operator(self, self.kernel(), padding=1)]
 
     def extra_repr(self) -> str:
         return f"{self.channels}, scale={self.scale!r}"
 
 
-class ConventionalResidual(nn.Module):
+class ConventionalResidual(nn.Module, WithNorm):
     """x + β·conv(MinMax(conv(x))) with one factor β, 0 at first; its bound is 1 + |β|·‖conv‖·‖conv‖."""
 
     def __init__(self, channels: int, size: int) -> None:
@@ -138,9 +173,12 @@ class ConventionalResidual(nn.Module):
         inner: Tensor = self.second(self.activation(self.first(features)))
         return features + self.multiplier * inner
 
-    def norm(self, steps: int) -> Tensor:
-        """The estimate of training, with its gradient."""
-        return 1 + self.multiplier.abs() * self.first.norm(steps) * self.second.norm(steps)
+    def operators(self) -> Sequence[Operator]:
+        return [*self.first.operators(), *self.second.operators()]
+
+    def combined(self, norms: Sequence[Tensor]) -> Tensor:
+        first, second = norms
+        return 1 + self.multiplier.abs() * first * second
 
 
 class NormalisedHead(nn.Module):
@@ -170,10 +208,12 @@ class LipschitzNet(FeatureSequential):
         """The training estimate of the features' Lipschitz constant: the product of the layers' norms, in full precision."""
         weight = next(self.parameters())
         with torch.autocast(weight.device.type, enabled=False):
+            layers = [layer for layer in list(self)[:-1] if isinstance(layer, WithNorm)]
+            operators = [layer.operators() for layer in layers]
+            norms = iter(operator_norms([one for some in operators for one in some], steps))
             product = weight.new_ones(())
-            for layer in list(self)[:-1]:
-                if isinstance(layer, LipschitzConv2d | LipschitzLinear | LinearResidual | ConventionalResidual):
-                    product = product * layer.norm(steps)
+            for layer, own in zip(layers, operators, strict=True):
+                product = product * layer.combined([next(norms) for _ in own])
         return product
 
     def margin_norms(self, steps: int) -> Tensor:
@@ -200,11 +240,41 @@ def _random_direction(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0), device="cpu")
 
 
-def _conv_norm(kernel: Tensor, direction: Tensor, steps: int, stride: int, padding: int) -> tuple[Tensor, Tensor]:
-    size = (direction.shape[-2], direction.shape[-1])
-    return power_iteration(
-        lambda v: conv2d(v, kernel, stride=stride, padding=padding),
-        lambda u: conv_transpose(u, kernel, size, stride, padding),
-        direction,
-        steps,
-    )
+def operator_norms(operators: Sequence[Operator], steps: int) -> list[Tensor]:
+    """Estimates from below with their gradients, in the order of the operators. Their directions move on."""
+    alike: dict[tuple[object, ...], list[int]] = {}
+    for index, operator in enumerate(operators):
+        alike.setdefault(operator.kind, []).append(index)
+    norms: dict[int, Tensor] = {}
+    for indices in alike.values():
+        norms |= zip(indices, _norms_of_alike([operators[index] for index in indices], steps), strict=True)
+    return [norms[index] for index in range(len(operators))]
+
+
+def _norms_of_alike(operators: Sequence[Operator], steps: int) -> Sequence[Tensor]:
+    first, count = operators[0], len(operators)
+    weights = torch.cat([one.weight for one in operators]) if count > 1 else first.weight
+    directions = torch.cat([one.owner.direction for one in operators])
+    if directions.dim() == 2:
+        matrices = weights.view(count, -1, directions.shape[1])
+        norms, directions = power_iteration(
+            lambda v: (matrices @ v[..., None])[..., 0], lambda u: (matrices.mT @ u[..., None])[..., 0], directions, steps
+        )
+    else:
+        size = (directions.shape[-2], directions.shape[-1])
+
+        def joined(images: Tensor) -> Tensor:
+            return images.flatten(0, 1)[None]
+
+        def parted(images: Tensor) -> Tensor:
+            return images.view(count, -1, *images.shape[2:])
+
+        norms, directions = power_iteration(
+            lambda v: parted(conv2d(joined(v), weights, None, first.stride, first.padding, groups=count)),
+            lambda u: parted(conv_transpose(joined(u), weights, size, first.stride, first.padding, count)),
+            parted(joined(directions).contiguous(memory_format=torch.channels_last)),  # faster on a CPU
+            steps,
+        )
+    for operator, direction in zip(operators, directions, strict=True):
+        operator.owner.direction = direction[None].clone(memory_format=torch.contiguous_format)
+    return norms.unbind()

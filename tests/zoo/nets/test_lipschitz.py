@@ -16,6 +16,7 @@ from locality.zoo.nets.lipschitz import (
     LipschitzNet,
     MinMax,
     NormalisedHead,
+    WithNorm,
 )
 
 NAMES = ("liresnet", "lip_convnet", "lip_resnet")
@@ -84,14 +85,17 @@ def test_a_conventional_block_begins_as_the_identity() -> None:
 
 
 def test_estimates_converge_to_the_norm_from_below() -> None:
-    convolution, dense, residual = (
+    convolution, in_blocks, dense, residual = (
         LipschitzConv2d(3, 4, 5, 9, stride=2, padding=2),
+        LipschitzConv2d(3, 20, 2, 9, stride=3),
         LipschitzLinear(7, 5),
         LinearResidual(4, 6, 1),
     )
+    in_blocks.weight.data = torch.randn_like(in_blocks.weight)  # its first value has many equal singular values
     residual.weight.data *= 20
     matrices = {
         convolution: conv_matrix(convolution.weight, (9, 9), 2, 2),
+        in_blocks: conv_matrix(in_blocks.weight, (9, 9), 3),
         dense: dense.weight,
         residual: conv_matrix(residual.kernel(), (6, 6), padding=1),
     }
@@ -124,6 +128,32 @@ def test_the_networks_norm_is_the_product_of_its_layers(name: str) -> None:
     again = small_net(name)
     again.load_state_dict(net.state_dict())
     assert again.features_norm(4).item() == pytest.approx(product, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_network_estimates_all_its_layers_at_once_as_if_each_was_alone(name: str) -> None:
+    together, alone = small_net(name, depth=3), small_net(name, depth=3)
+    for weight in together.parameters():
+        weight.data = torch.randn_like(weight)  # blocks differ, and none is the identity
+    alone.load_state_dict(together.state_dict())
+    for _ in range(2):  # the second time from where the first one ended
+        layers = [layer for layer in alone if isinstance(layer, WithNorm)]
+        product = together.features_norm(2)
+        expected = torch.stack([layer.norm(2) for layer in layers]).prod()
+        assert product.item() == pytest.approx(expected.item(), rel=1e-5)
+        product.log().backward()
+        expected.log().backward()
+    found = dict(together.named_parameters())
+    for key, weight in alone.named_parameters():
+        gradient, expected_gradient = found[key].grad, weight.grad
+        assert (gradient is None) == (expected_gradient is None), key
+        if gradient is not None and expected_gradient is not None:
+            assert torch.allclose(gradient, expected_gradient, rtol=1e-4, atol=1e-6), key
+    directions = dict(together.named_buffers())
+    for key, direction in alone.named_buffers():
+        assert torch.allclose(directions[key], direction, atol=1e-5), key
+        assert directions[key].shape == direction.shape
+    assert len({directions[key].untyped_storage().data_ptr() for key in directions}) == len(directions)
 
 
 def test_margin_norms_are_differences_of_rows_and_have_gradients() -> None:
