@@ -5,7 +5,8 @@
 
 Every row is a recipe, every table compares its rows with its first one on the same images. Rows are trained one after the
 other, in the order of `ORDER`; the results are written after each. Finished rows are kept, and an interrupted study resumes.
-With --only, what --out already has about other rows stays in it. Checkpoints that ship are measured as they are.
+With --only, what --out already has about other rows stays in it; a comparison is of the seeds of one command. Checkpoints
+that ship are measured as they are.
 
 Verified accuracy is that of the stored half-precision weights, by their Lipschitz bound, on all evaluation images. Accuracy
 under attack is that of APGD-CE + APGD-DLR (`paper`) at ℓ2 36/255 on the first images, for the rows of `ATTACKED`.
@@ -210,7 +211,10 @@ def summary(row: str, seed: int, one: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def compared(rows: Sequence[str], runs: Mapping[tuple[str, int], Mapping[str, Any]]) -> dict[str, Any]:
-    """Rows minus the first row on the same images: clean and verified at 36/255, means over the seeds that both have."""
+    """Rows minus the first row on the same images: clean and verified at 36/255, means over the seeds that both have.
+
+    The intervals are over images. `by_seed` has the difference of each seed, in the order of `seeds`.
+    """
     found: dict[str, Any] = {}
     base, *others = rows
     for row in others:
@@ -220,9 +224,10 @@ def compared(rows: Sequence[str], runs: Mapping[tuple[str, int], Mapping[str, An
             continue
         found[row] = {"seeds": seeds}
         for number in ("clean", "verified"):
-            one, other = (np.mean([_right(runs[name, seed], number) for seed in seeds], axis=0) for name in (base, row))
-            change = paired(one, other)
+            one, other = (np.array([_right(runs[name, seed], number) for seed in seeds]) for name in (base, row))
+            change = paired(one.mean(0), other.mean(0))
             found[row][number] = {"difference": change.difference, "low": change.low, "high": change.high, "p": change.p}
+            found[row][number]["by_seed"] = (other - one).mean(1).tolist()
     return found
 
 

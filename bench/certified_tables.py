@@ -57,10 +57,27 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
+def direction(change: Stored) -> int:
+    """1 more, −1 less, 0 inconclusive: the interval over images must exclude 0, and all seeds must have its sign.
+
+    >>> direction({"low": 1, "high": 3}), direction({"low": -3, "high": -1}), direction({"low": -1, "high": 3})
+    (1, -1, 0)
+    >>> direction({"low": 1, "high": 3, "by_seed": [4, 1]}), direction({"low": 1, "high": 3, "by_seed": [4, -0.5, 2]})
+    (1, 0)
+    """
+    seeds = change.get("by_seed", [])
+    if change["low"] > 0 and all(one > 0 for one in seeds):
+        return 1
+    return -1 if change["high"] < 0 and all(one < 0 for one in seeds) else 0
+
+
 def points(change: Stored) -> str:
-    """A paired change in points with its interval; bold if the interval excludes 0."""
+    """A paired change in points with its interval and its range over several seeds; bold if it has a `direction`."""
     text = f"{100 * change['difference']:+.1f} ({100 * change['low']:+.1f} to {100 * change['high']:+.1f})"
-    return f"**{text}**" if change["low"] > 0 or change["high"] < 0 else text
+    seeds = change.get("by_seed", [])
+    if len(seeds) > 1:
+        text += f", by seed {100 * min(seeds):+.1f} to {100 * max(seeds):+.1f}"
+    return f"**{text}**" if direction(change) else text
 
 
 def study_rows(study: Stored, table: str) -> Cells:
@@ -120,10 +137,10 @@ def verdict(change: Stored, sign: int) -> str:
     >>> verdict({"low": -1, "high": 1}, 0), verdict({"low": 1, "high": 3}, 0), verdict({"low": -3, "high": -1}, 0)
     ('no difference found', 'contradicted', 'holds')
     """
-    direction = 1 if change["low"] > 0 else -1 if change["high"] < 0 else 0
+    found = direction(change)
     if sign == 0:
-        return "contradicted" if direction > 0 else "holds" if direction < 0 else "no difference found"
-    return "inconclusive" if direction == 0 else "holds" if direction == sign else "contradicted"
+        return "contradicted" if found > 0 else "holds" if found < 0 else "no difference found"
+    return "inconclusive" if found == 0 else "holds" if found == sign else "contradicted"
 
 
 def threat_rows(study: Stored) -> Cells:

@@ -67,6 +67,21 @@ def test_rows_are_compared_on_the_same_images(study: ModuleType) -> None:
     assert json.loads(json.dumps(everything))["rows"]["la_0"] == {"seed": 0, "diverged": {"term": "loss", "step": 3}}
 
 
+def test_seeds_are_averaged_per_image_and_told_apart(study: ModuleType) -> None:
+    """Images are paired within a seed; the mean, +15 points, hides that the second seed has −20."""
+    runs = {
+        **{("emma_36", seed): made_up([True] * 40, [0.2] * 20 + [0.1] * 20) for seed in (0, 1)},
+        ("ce", 0): made_up([True] * 40, [0.2] * 40),
+        ("ce", 1): made_up([True] * 40, [0.1] * 8 + [0.2] * 12 + [0.1] * 20),
+    }
+    change = study.compared(study.TABLES["loss"], runs)["ce"]
+    assert change["seeds"] == [0, 1]
+    assert change["verified"]["by_seed"] == pytest.approx([0.5, -0.2])
+    assert change["verified"]["difference"] == pytest.approx(0.15)
+    assert change["verified"]["low"] > 0
+    assert change["clean"]["by_seed"] == [0, 0]
+
+
 def test_a_part_of_the_rows_is_added_to_what_is_stored(study: ModuleType) -> None:
     runs = {("emma_36", 0): made_up([True] * 4, [0.2] * 4), ("ce", 0): made_up([True] * 4, [0.1] * 4)}
     stored = study.results([0], runs, {"2": "changes"})

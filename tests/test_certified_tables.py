@@ -60,6 +60,24 @@ def test_claims_follow_the_intervals(tables: ModuleType) -> None:
     assert len(verdicts) == 3  # the others were not trained
 
 
+def test_a_claim_needs_all_seeds_to_agree(tables: ModuleType) -> None:
+    """An interval over images knows nothing of the trainings, so one seed of another sign makes it inconclusive."""
+    change = {"difference": -0.02, "low": -0.03, "high": -0.01}
+    for seeds, of_less, of_no_more, text in (
+        ([-0.02], "holds", "holds", "**-2.0 (-3.0 to -1.0)**"),
+        ([-0.01, -0.03], "holds", "holds", "**-2.0 (-3.0 to -1.0), by seed -3.0 to -1.0**"),
+        ([0.01, -0.05], "inconclusive", "no difference found", "-2.0 (-3.0 to -1.0), by seed -5.0 to +1.0"),
+        ([0.0, -0.04], "inconclusive", "no difference found", "-2.0 (-3.0 to -1.0), by seed -4.0 to +0.0"),
+    ):
+        one = change | {"by_seed": seeds}
+        assert tables.verdict(one, -1) == of_less
+        assert tables.verdict(one, 1) == of_less.replace("holds", "contradicted")
+        assert tables.verdict(one, 0) == of_no_more
+        assert tables.points(one) == text
+    unclear = {"difference": 0.01, "low": -0.01, "high": 0.03, "by_seed": [0.01, 0.01]}
+    assert tables.verdict(unclear, 1) == "inconclusive"
+
+
 def test_claims_name_rows_of_the_study(tables: ModuleType) -> None:
     study = importlib.import_module("certified_study")
     assert set(tables.TITLES) == set(study.TABLES)
