@@ -19,8 +19,12 @@ OUT_HELP = (
     "Folder for calibration.json, rows.csv and the twins, which the same command reads instead of training them again."
 )
 TrainLimit = Annotated[int, typer.Option(help="Maximum number of images to train on, balanced over the classes.")]
-Epochs = Annotated[int, typer.Option(help="Passes over the training images.")]
-LearningRate = Annotated[float, typer.Option(help="Largest learning rate of AdamW.")]
+Epochs = Annotated[
+    int, typer.Option(help="Passes over the training images in each of up to six rounds; twins that learn it stop earlier.")
+]
+LearningRate = Annotated[
+    float, typer.Option(help="Largest learning rate of AdamW in the first round; further ones double it.")
+]
 CueSize = Annotated[float, typer.Option(help="Side of the stickers, as a share of the image's short side.")]
 Object = Annotated[
     Literal["box", "object"], typer.Option("--region", help="What stands for the object: its box, or its mask.")

@@ -32,7 +32,8 @@ from locality.runner.evaluate import batches, name_of, reporting
 from locality.runner.explain_batch import METHODS, Explanations, Settings, explain, rows_of, rows_of_batch, scored
 from locality.runner.provenance import provenance
 from locality.runner.region_rows import region_rows
-from locality.runner.twins import Training, Twin, check_folder, checked_train, halves, make_twins
+from locality.runner.twin_training import Training
+from locality.runner.twins import Twin, check_folder, checked_train, halves, make_twins
 from locality.scores import check_scores
 from locality.scores.model_free_maps import random_maps
 from locality.scores.region_tests import RegionSettings
@@ -66,7 +67,8 @@ def calibrate(
     with stickers (`cue_size`: their side as a share of the image's). `data.region` is the region of the object: "box" or
     "object". Data without boxes are measured against the sticker only. `scores` are names in `locality.scores.SCORES`
     besides precision, recall, F1 and lift. With a `folder`, the twins are stored there, so that the same call trains them
-    only once.
+    only once. Twins that learn too little in `epochs` at `learning_rate`, as small networks do, have up to five more
+    rounds.
 
     Model and data stay as they are. The catch: the twins are of this architecture, but they are not this model, and a
     sticker is an easier cue than most; what misses it is not to be trusted, what finds it has passed one test.

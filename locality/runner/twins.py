@@ -7,18 +7,12 @@ learns the images' own classes without stickers; a model that knows these classe
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import nn
 
 from locality.data.cues import COLOURS, Sticker, of_stickers, with_sticker
@@ -27,28 +21,14 @@ from locality.data.labels import accepted_labels
 from locality.data.selection import even_order
 from locality.data.source import FileReader
 from locality.errors import ArgumentError
-from locality.files import write_atomically
-from locality.progress import Progress
 from locality.results.calibration import CLEAN, EDITIONS, STICKER
 from locality.runner.suite_images import no_class_warnings
-from locality.training.fine_tune import fine_tune
-from locality.training.recipe_parts import Augmentation, FineTuning
+from locality.runner.twin_training import OpenTitled, Training, trained_twin
 from locality.types import ModelSpec, Region
-from locality.zoo.state_dict import weights_hash
 
 FEWEST_IMAGES = 20  # to train on
 MOST_STICKERS = len(COLOURS)  # those of one colour each, which a few hundred images teach
-OpenTitled = Callable[[str, str], AbstractContextManager[Progress]]  # by title and unit
-
-
-@dataclass(frozen=True)
-class Training:
-    """How the twins are trained. All layers learn at the same rate: the sticker is new to every one of them."""
-
-    epochs: int = 3
-    batch_size: int = 16
-    learning_rate: float = 5e-4
-    seed: int = 0
+CHECKED = 100  # training images on which a twin shows what it learned
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,13 +96,16 @@ def make_twins(
     """The two twins of `model`, which stays as it is. With a `folder`, a twin that was trained before is read from it."""
     drawn = replace(sticker, random_of=min(len(data.source.classes), MOST_STICKERS))
 
-    def tuned(name: str, images: ImageDataset) -> nn.Module:
-        with progress(f"training the {name} twin", "steps") as report:
-            return _trained(name, model, images, training, device, folder, report)
+    def planted(sticker: Sticker) -> ImageDataset:
+        return train.on(with_sticker(of_stickers(train.source, sticker), sticker))
 
-    stickers = tuned(STICKER, train.on(with_sticker(of_stickers(train.source, drawn), drawn)))
+    def tuned(name: str, images: ImageDataset, checked: ImageDataset) -> nn.Module:
+        return trained_twin(name, model, images, _first(checked, CHECKED, 0), training, device, folder, progress)
+
+    # Other stickers on the same images, elsewhere: who learned the images by heart does not know them.
+    stickers = tuned(STICKER, planted(drawn), planted(replace(drawn, seed=drawn.seed + 1)))
     knows = knows_classes(model, data)
-    clean = model if knows else tuned(CLEAN, train)
+    clean = model if knows else tuned(CLEAN, train, train)
     every = []
     for name, twin in ((STICKER, stickers), (CLEAN, clean)):
         source = of_stickers(data.source, drawn) if name == STICKER else data.source
@@ -149,43 +132,6 @@ def knows_classes(model: nn.Module, data: ImageDataset) -> bool:
     with no_class_warnings():
         labels, _ = accepted_labels(data.source, data.manifest.images, spec)
     return all(max(several) >= 0 for several in labels)
-
-
-def _trained(
-    name: str,
-    model: nn.Module,
-    images: ImageDataset,
-    training: Training,
-    device: str | None,
-    folder: Path | None,
-    report: Progress,
-) -> nn.Module:
-    """The fine-tuned copy, trained or read."""
-    settings = {"batch_size": training.batch_size, "learning_rate": training.learning_rate, "seed": training.seed}
-    how = {"tuning": FineTuning(body_rate=1.0), "augmentation": Augmentation(flip=True), **settings}
-    report(0, None)
-    where = "cpu" if device == "cpu" else None
-    file = None if folder is None else folder / f"{name}_twin_{_key(model, images, training)}.safetensors"
-    if file is not None and file.exists():
-        untrained = fine_tune(model, images, 0, device=where, **how)  # type: ignore[arg-type]
-        try:
-            untrained.net.load_state_dict(load_file(file))
-        except (SafetensorError, RuntimeError, OSError):
-            file.unlink()  # damaged: train again
-        else:
-            return untrained
-    twin = fine_tune(model, images, training.epochs, device=where, progress=report, **how)  # type: ignore[arg-type]
-    if file is not None:
-        weights = {key: value.contiguous() for key, value in twin.net.state_dict().items()}
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, lambda path: save_file(weights, path))
-    return twin
-
-
-def _key(model: nn.Module, images: ImageDataset, training: Training) -> str:
-    """What decides the weights of a twin."""
-    parts = (weights_hash(model), repr(getattr(model, "spec", None)), images.fingerprint(), json.dumps(asdict(training)))
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 def _even(data: ImageDataset, seed: int) -> NDArray[np.int64]:

@@ -14,7 +14,7 @@ from striped_images import small_classifier, striped
 from torch import nn
 from toy_training import weights_of
 
-from locality import calibrate, load_dataset
+from locality import calibrate, load_dataset, load_model
 from locality.attribution import METHODS, SM
 from locality.data.cues import Sticker, of_stickers, with_sticker
 from locality.data.dataset import ImageDataset
@@ -150,15 +150,29 @@ def test_model_and_data_stay_as_they_are_and_twins_are_trained_once(tmp_path: Pa
         trained.append(epochs)
         return fine_tune(model, data, epochs, **options)
 
-    monkeypatch.setattr("locality.runner.twins.fine_tune", counted)
+    monkeypatch.setattr("locality.runner.twin_training.fine_tune", counted)
     again = brief(model, folder=tmp_path, **few)
     assert trained == [0, 0]
     pd.testing.assert_frame_equal(again.rows, first.rows)
     next(tmp_path.glob("sticker*")).write_bytes(b"damaged")
     pd.testing.assert_frame_equal(brief(model, folder=tmp_path, **few).rows, first.rows)
-    assert trained == [0, 0, 0, 2, 0]
+    assert (trained[2], set(trained[3:-1]), trained[-1]) == (0, {2}, 0)  # the clean twin is read
+    trained.clear()
     brief(model, folder=tmp_path, **few | {"cue_size": 0.3})  # other stickers, other twin
-    assert trained[5:] == [2, 0]
+    assert (set(trained[:-1]), trained[-1]) == ({2}, 0)
+
+
+@pytest.mark.slow
+def test_the_defaults_suit_a_small_robust_network() -> None:
+    """It needs larger steps than the first round's, which suit pretrained networks."""
+    data, train = split_images("shapes:none", 30, 400)
+    calibration = calibrate(load_model("shapes_cnn_robust"), data, train, ["SM", "IG", "BIG"], points=10, progress=False)
+    assert calibration.summary.learned[STICKER].cue
+    for one in (
+        *map(calibration.summary.finding, ("SM", "IG", "BIG")),
+        calibration.summary.finding("region tests", "reliance"),
+    ):
+        assert (one.finds_cue, one.finds_object) == (True, True), one.method
 
 
 def test_a_model_that_knows_the_classes_is_the_clean_twin(calibration: Calibration) -> None:
