@@ -54,6 +54,8 @@ def certify_boundary(
     certifier = by or (Centroid("class") if hasattr(model, "abstains") else Lipschitz())
     points, labels = boundary.points.detach().cpu(), boundary.labels.cpu()
     found, stated = boundary.found.cpu(), boundary.distance.cpu()
+    if images.shape != points.shape:
+        raise ArgumentError("images", f"those of the boundary, of shape {tuple(points.shape)}", tuple(images.shape))
     distance = (points.double() - images.detach().cpu().double()).flatten(1).norm(dim=1)
     if bool((found & ((distance - stated).abs() > 1e-3 * distance)).any()):
         raise ArgumentError("boundary", "of these images, with distances in ℓ2", "other distances")

@@ -72,7 +72,7 @@ def certify_by_centroids(model: Model, images: Tensor, guarantee: str, progress:
     exact = float64_copy(model)  # type: ignore[arg-type]
     net = exact.net if isinstance(exact, PixelModel) else exact
     if not isinstance(net, CentroidNet):
-        hint = "by lipschitz, other networks are certified"
+        hint = "certify other networks with `--by lipschitz`, `by=Lipschitz()`"
         raise ArgumentError("model", "a Centroid Net", type(net).__name__, hint)
     head, bound = net.centroid_head, known_bound(model, tuple(pixels.shape[1:]))  # type: ignore[arg-type]
     centroids, diameter = head.centroids.detach(), math.sqrt(math.prod(pixels.shape[1:]))

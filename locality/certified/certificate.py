@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from locality.errors import ArgumentError
+from locality.errors import ArgumentError, ArgumentTypeError
 from locality.types import ABSTAINED, Norm
 
 if TYPE_CHECKING:
@@ -61,10 +61,15 @@ class Certificate:
 
     def certifies(self, radius: float) -> Tensor:
         """N bool: the decision, right or wrong, cannot change within a distance of `radius` or less."""
+        if not _is_radius(radius):
+            raise ArgumentError("radius", "a distance in pixels of [0, 1], 0 or more", radius)
         return ~self.abstained & (self.radius > radius)
 
     def holds(self, labels: Tensor, radius: float) -> Tensor:
         """N bool: the decision is right and cannot change within `radius`; their share is the verified accuracy."""
+        if labels.shape != self.prediction.shape:
+            expected = f"one for each of the {len(self.prediction)} predictions"
+            raise ArgumentError("labels", expected, tuple(labels.shape))
         return (self.prediction == labels.to(self.prediction.device)) & self.certifies(radius)
 
     @staticmethod
@@ -85,11 +90,16 @@ class Certificate:
 
 def check_radii(radii: Sequence[float]) -> None:
     """Raise unless there is a radius and every one is 0 or more."""
-    wrong = [radius for radius in radii if not 0 <= radius < float("inf")]
-    if wrong or not radii:
+    if not isinstance(radii, Sequence) or isinstance(radii, str):
+        raise ArgumentTypeError("radii", "several distances in pixels of [0, 1], such as (36 / 255,)", radii)
+    if not radii or not all(map(_is_radius, radii)):
         raise ArgumentError("radii", "distances in pixels of [0, 1], 0 or more", list(radii))
     if len(set(map(radius_text, radii))) < len(radii):
         raise ArgumentError("radii", "different distances", list(radii))
+
+
+def _is_radius(value: object) -> bool:
+    return not isinstance(value, str) and 0 <= value < float("inf")  # type: ignore[operator]
 
 
 def radius_text(radius: float) -> str:

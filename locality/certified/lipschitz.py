@@ -8,11 +8,11 @@ with its weights in float64, rounding of that evaluation included, and holds for
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import TYPE_CHECKING
 
 from locality.certified.centroid import Centroid
-from locality.errors import ArgumentError
+from locality.errors import ArgumentError, ArgumentTypeError
 from locality.progress import Progress, no_progress
 from locality.toml_settings import setting
 
@@ -47,7 +47,7 @@ class Lipschitz:
     slack: float = setting(0.0, "Largest difference of a logit between the network in use and float64, to be subtracted.")
 
     def __post_init__(self) -> None:
-        if not 0 <= self.slack < math.inf:
+        if isinstance(self.slack, str) or not 0 <= self.slack < math.inf:
             raise ArgumentError("slack", "a difference of logits, 0 or more", self.slack)
 
     def __call__(
@@ -73,12 +73,21 @@ def certify(model: Model, images: Tensor, by: Certifier | None = None, progress:
     >>> certify(nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), torch.rand(2, 3, 2, 2)).failure_probability.tolist()
     [0.0, 0.0]
     """
-    return (by or certificate_for(model))(model, images, progress)
+    return (certificate_for(model) if by is None else checked(by))(model, images, progress)
 
 
 def certificate_for(model: Model) -> Certifier:
     """The deterministic certificate for this kind of model: `Centroid` if it may abstain, else `Lipschitz`."""
     return Centroid() if hasattr(model, "abstains") else Lipschitz()
+
+
+def checked(by: Certifier) -> Certifier:
+    """The certificate, if it is one with its settings and neither a name nor a class."""
+    if isinstance(by, type) or not (callable(by) and is_dataclass(by)):
+        got = by.__name__ if isinstance(by, type) else by
+        hint = "from locality.certified import Lipschitz, Centroid, Smoothing"
+        raise ArgumentTypeError("by", "a certificate with its settings, such as Smoothing(sigma=0.25)", got, hint)
+    return by
 
 
 def certify_by_bound(
@@ -94,8 +103,8 @@ def certify_by_bound(
     from locality.model_calls.checks import working_copy
 
     if hasattr(model, "abstains"):
-        hint = "the certificate of a Centroid Net is centroid"
-        raise ArgumentError("model", "one that always decides", f"{type(model).__name__}, which may abstain", hint)
+        hint = "certify a Centroid Net with `--by centroid`, `by=Centroid()`"
+        raise ArgumentError("model", "one that always decides", "one that may abstain", hint)
     pixels = working_copy(images, bounds).to("cpu", torch.float64)
     exact = float64_copy(model)  # type: ignore[arg-type]
     bound = bound or known_bound(model, tuple(pixels.shape[1:]))  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -64,6 +64,9 @@ def lipschitz_bound(model: nn.Module, input_size: tuple[int, int], channels: int
     >>> round(lipschitz_bound(model, (2, 2)).margins[0, 1].item(), 6)  # √2, the length of w_0 − w_1
     1.414214
     """
+    sides = input_size if isinstance(input_size, Sequence) else ()
+    if len(sides) != 2 or any(not isinstance(side, int) or side < 1 for side in sides):
+        raise ArgumentTypeError("input_size", "height and width in pixels, such as (64, 64)", input_size)
     exact = float64_copy(model)
     shape: tuple[int, ...] = (channels, *input_size)
     layers: list[tuple[str, float]] = []
@@ -108,6 +111,9 @@ def _evaluated(name: str, layer: nn.Module, values: Tensor) -> Tensor:
     except RuntimeError as error:
         taken = f"of a size that layer {name} ({type(layer).__name__}) takes"
         raise ArgumentError("input_size", taken, tuple(values.shape[1:])) from error
+    if not isinstance(output, Tensor):  # a max pool with return_indices
+        several = f"{type(output).__name__} of {type(layer).__name__} ({name})"
+        raise ArgumentError("model", "made of layers that return one tensor", several)
     return output
 
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from locality import __version__
 from locality.certified import Certifier
 from locality.certified.certificate import RADII, Certificate, check_radii, radius_text
+from locality.certified.lipschitz import certificate_for, checked
 from locality.files import write_atomically, write_csv
 from locality.model_calls.decisions import correct
 from locality.model_calls.devices import on_device
@@ -149,13 +150,14 @@ class VerifiedAccuracy:
 def verified_accuracy(
     model: nn.Module,
     data: ImageDataset,
-    certifier: Certifier,
+    certifier: Certifier | None = None,
     radii: Sequence[float] = RADII,
     device: torch.device | str | None = None,
     progress: Progress = no_progress,
 ) -> VerifiedAccuracy:
     """Certify the model's decisions on a data set; `progress` counts forward passes.
 
+    Without `certifier` it is that of `certify`: `Centroid` for models that may abstain, else `Lipschitz`.
     An abstention is neither right nor wrong: it is no part of the verified accuracy, whose denominator is all images.
 
     >>> from locality.certified import CERTIFICATES
@@ -166,6 +168,7 @@ def verified_accuracy(
     0.0
     """
     check_radii(radii)
+    certifier = certificate_for(model) if certifier is None else checked(certifier)
     placed, where = on_device(model, device, torch.device("cpu"))
     ids: list[str] = []
     labels, right, parts = [], [], []

@@ -105,3 +105,9 @@ def test_evaluate_brackets_networks_made_for_it_and_no_others(monkeypatch: pytes
     assert other.to_json()["boundary"]["radius_over_distance"] == {"median": None, "used": 0}
     assert isinstance(steady(), PixelModel)
     assert not has_small_bound(steady())
+
+
+def test_the_boundary_is_that_of_these_images() -> None:
+    model, images, _, _ = linear_model([0.1, 0.2, 0.4])
+    with pytest.raises(ValueError, match="`images` must be those of the boundary, of shape"):
+        certify_boundary(model, images[:2], find_boundary(model, images))

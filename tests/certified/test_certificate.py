@@ -72,3 +72,18 @@ def test_radii_are_distances() -> None:
             check_radii(radii)
     with pytest.raises(ValueError, match="`radii` must be different distances"):
         check_radii([0.5, 0.5])
+
+
+@pytest.mark.parametrize("radius", [-0.1, float("nan"), float("inf"), "36/255"])
+def test_a_radius_is_a_distance(radius: Any) -> None:
+    with pytest.raises(ValueError, match="`radius` must be a distance in pixels"):
+        certificate().certifies(radius)
+    with pytest.raises(ValueError, match="`radii` must be distances in pixels"):
+        check_radii([radius])
+
+
+def test_there_is_a_label_for_every_prediction() -> None:
+    with pytest.raises(ValueError, match=r"`labels` must be one for each of the 3 predictions, got \(1,\)"):
+        certificate().holds(torch.tensor([0]), 0.1)
+    with pytest.raises(ValueError, match="`radii` must be several distances"):
+        check_radii(0.1)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 import copy
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -348,6 +349,10 @@ def hooked() -> nn.Module:
         (nn.Sequential(nn.Flatten(), nn.Linear(12, 1)), "one that returns N×K logits of two classes"),
         (nn.Sequential(nn.Flatten(), nn.Linear(27, 2)), r"`input_size` must be of a size that layer 1 \(Linear\) takes"),
         (hooked(), "without hooks and replaced methods"),
+        (
+            nn.Sequential(nn.MaxPool2d(1, return_indices=True), nn.Flatten(), nn.Linear(12, 2)),
+            r"`model` must be made of layers that return one tensor, got 'tuple of MaxPool2d \(0\)'",
+        ),
         (lambda images: images.flatten(1), "`model` must be a torch module, whose layers can be bounded, got 'function'"),
     ],
 )
@@ -365,3 +370,16 @@ def test_a_bound_holds_for_one_size() -> None:
         ValueError, match=r"`images` must be of shape N×3×8×8, got \(1, 3, 6, 6\): a Lipschitz bound holds for"
     ):
         Lipschitz()(model, torch.rand(1, 3, 6, 6), bound=bound)
+
+
+@pytest.mark.parametrize("by", ["lipschitz", Lipschitz, Smoothing])
+def test_a_certificate_is_given_with_its_settings(by: Any) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 2))
+    with pytest.raises(TypeError, match="`by` must be a certificate with its settings, such as Smoothing"):
+        certify(model, torch.rand(1, 3, 2, 2), by)
+
+
+@pytest.mark.parametrize("size", [2, (2,), (0, 2), "22"])
+def test_a_size_is_height_and_width(size: Any) -> None:
+    with pytest.raises(ValueError, match="`input_size` must be height and width in pixels"):
+        lipschitz_bound(nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), size)

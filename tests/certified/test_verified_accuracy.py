@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from locality import certify
 from locality.certified import verified_accuracy as module
 from locality.certified.certificate import Certificate
 from locality.certified.smoothing import Smoothing
@@ -144,3 +145,14 @@ def test_a_data_set_by_smoothing_is_its_tensors_by_smoothing() -> None:
     assert set(result.provenance) == {"weights_sha256", "preprocessing", "data_sha256", "device", "locality", "torch"}
     with pytest.raises(ValueError, match="`radii` must be distances"):
         verified_accuracy(model, data, smoothing, radii=[-1])
+
+
+def test_without_a_certificate_it_is_that_of_the_model() -> None:
+    model, data = nn.Sequential(nn.Flatten(), nn.Linear(3 * 64 * 64, 10)), load_dataset("shapes", limit=2, count=10)
+    result = verified_accuracy(model, data, radii=(0.1,))
+    assert torch.equal(result.certificate.radius, certify(model, data.batch(range(2)).images).radius)
+    assert result.settings == {"slack": 0.0}
+    with pytest.raises(TypeError, match="`by` must be a certificate with its settings"):
+        verified_accuracy(model, data, "lipschitz")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="`radii` must be several distances"):
+        verified_accuracy(model, data, radii=0.1)  # type: ignore[arg-type]
