@@ -105,9 +105,25 @@ def _certifier(by: str, seed: int, given: dict[str, Any]) -> Certifier:
 
 def _print(result: VerifiedAccuracy, radii: list[str]) -> None:
     known = int(result.known.sum())
-    if known == 0:
+    if known:
+        _print_accuracy(result, radii, known)
+    else:
         say("accuracy undefined: the model knows none of the classes")
-        return
+        _print_decisions(result, radii)
+    decided = int((~result.certificate.abstained).sum())
+    if decided:
+        say(f"median radius of the {decided:,} decisions: {NORMS[result.certificate.norm]} {result.median_radius:.3g}")
+    if result.failure_probability:
+        say(f"probability that the certificate of an image is false: at most {result.failure_probability:g}")
+    else:
+        say("the certificates are deterministic proofs")
+    for name, value in result.certificate.facts.items():
+        say(f"{name}: {_fact(value)}")
+    if known and result.undefined:
+        say(f"left out: {result.undefined:,} images of classes that the model does not know")
+
+
+def _print_accuracy(result: VerifiedAccuracy, radii: list[str], known: int) -> None:
     sign = NORMS[result.certificate.norm]
     rows = [("clean", *_share(int(result.correct.sum()), known), "", "")]
     for text, radius in zip(radii, result.radii, strict=True):
@@ -116,17 +132,15 @@ def _print(result: VerifiedAccuracy, radii: list[str]) -> None:
     header = ["", "accuracy", "95 % interval", "images", "rejected", "certified but wrong"]
     print_table(header, rows, leave_out=["certified but wrong", "rejected"])
     say(f"wrong: {result.wrong / known:.1%} of {known:,} images; abstained: {result.abstained / known:.1%}")
-    decided = int((~result.certificate.abstained).sum())
-    if decided:
-        say(f"median radius of the {decided:,} decisions: {sign} {result.median_radius:.3g}")
-    if result.failure_probability:
-        say(f"probability that the certificate of an image is false: at most {result.failure_probability:g}")
-    else:
-        say("the certificates are deterministic proofs")
-    for name, value in result.certificate.facts.items():
-        say(f"{name}: {_fact(value)}")
-    if result.undefined:
-        say(f"left out: {result.undefined:,} images of classes that the model does not know")
+
+
+def _print_decisions(result: VerifiedAccuracy, radii: list[str]) -> None:
+    """What is certified without knowing what is right."""
+    rows = []
+    for text, radius in zip(radii, result.radii, strict=True):
+        certified = int(result.certificate.certifies(radius).sum())
+        rows.append((f"{NORMS[result.certificate.norm]} {text}", *_share(certified, len(result.ids))))
+    print_table(["radius", "certified, right or wrong", "95 % interval", "images"], rows, leave_out=[])
 
 
 def _share(count: int, of: int) -> tuple[str, str, str]:

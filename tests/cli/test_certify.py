@@ -213,3 +213,5 @@ def test_progress_counts_forward_passes(monkeypatch: pytest.MonkeyPatch) -> None
 def test_classes_that_the_model_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
     text = invoke("certify", "--model", "tiny_resnet", "--data", "shapes", "--limit", "2", *SHORT).stdout
     assert "accuracy undefined: the model knows none of the classes" in text
+    assert re.search(r"ℓ2 36/255 +\d+\.\d% .* of 2", text)  # what is certified does not depend on labels
+    assert "probability that the certificate of an image is false: at most 0.05" in text
