@@ -76,10 +76,11 @@ def compare(
             for name, model, own_images in zip(names, models, images, strict=True)
         ]
     comparison = compare_evaluations(*evaluations)
+    shown = options.data_of_cards(data_name, images[0], cue)
     for name, evaluation in zip(names, evaluations, strict=True):
         accuracy = evaluation.summary.accuracy
         right = round(accuracy.mean * accuracy.used) if accuracy.used else 0
-        warn_if_inaccurate(name, data_name, right, accuracy.used, expected)
+        warn_if_inaccurate(name, shown, right, accuracy.used, expected)
     if as_json:
         say_json(comparison.to_json())
         return

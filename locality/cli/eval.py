@@ -89,7 +89,7 @@ def evaluate(
     drawn = _drawn(evaluation, out) if figures and out is not None else []
     accuracy = evaluation.summary.accuracy
     right = round(accuracy.mean * accuracy.used) if accuracy.used else 0
-    warn_if_inaccurate(model, data or images.name, right, accuracy.used, expected)
+    warn_if_inaccurate(model, options.data_of_cards(data or images.name, images, cue), right, accuracy.used, expected)
     if as_json:
         say_json(evaluation.to_json())
         return

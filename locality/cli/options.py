@@ -198,6 +198,12 @@ def _plain(value: str) -> int | float | str:
     return float(value) if re.fullmatch(r"-?\d*\.\d+", value) else value
 
 
+def data_of_cards(name: str, images: ImageDataset, cue: CueName | None) -> str:
+    """The name that a card's data must have for its accuracy to be expected: with a planted cue the images are others."""
+    own = cue is not None and images.name == "shapes"  # its own cue, not a sticker
+    return f"{images.name}:cue" if own or images.source.cue is not None else name
+
+
 def loaded_data(
     name: str | None,
     spec: ModelSpec,

@@ -201,3 +201,11 @@ def test_region_tests_are_printed_beside_the_scores_or_left_out() -> None:
     assert "reliance" not in without
     assert "swapped" not in without
     assert json.loads(run(*few, "--no-region-tests", "--json").splitlines()[-1])["regions"] is None
+
+
+@pytest.mark.parametrize("cue", [("--cue", "swapped"), ("--cue", "sticker"), ("--data-option", "cue=sticker")])
+def test_a_planted_cue_is_no_wrong_preprocessing(cue: tuple[str, str]) -> None:
+    words = ("eval", "--model", "shapes_cnn", "--data", "shapes", "--limit", "10", "--methods", "SM", "--no-region-tests")
+    text = run(*words, *cue)
+    assert "accuracy 1.000" not in text  # that of its card, for images with their own cue
+    assert "far below" not in text
