@@ -140,7 +140,11 @@ def _boxes(root: Root, names: set[str], top: str, pet: Pet, boxes: Boxes) -> tup
         return size, corners
     with root.open(image) as file:
         size = image_size(file)
-    animal = _animal(root, f"{top}annotations/trimaps/{pet.name}.png", size)
+    trimap = f"{top}annotations/trimaps/{pet.name}.png"
+    if trimap not in names:
+        problem = f"{pet.name} has no trimap, {trimap}: add it, or remove the line of {pet.name} from the list"
+        raise DataError.of([Fault(str(root.path), pet.row, pet.name, "no trimap", problem)])
+    animal = _animal(root, trimap, size)
     rows, columns = np.flatnonzero(animal.any(1)), np.flatnonzero(animal.any(0))
     if not len(rows):
         problem = f"the trimap of {pet.name} has no animal: it is left out"
@@ -167,7 +171,7 @@ def _listed(root: Root, names: set[str], top: str, split: str, faults: list[Faul
     chosen: list[Pet] = []
     for several in by_breed.values():
         several.sort(key=lambda pet: pet.number)
-        first = round(TRAIN_SHARE * len(several))
+        first = min(round(TRAIN_SHARE * len(several)), len(several) - 1)  # the last one is always `eval`
         chosen += several[:first] if split == "train" else several[first:]
     return location(root, file), sorted(chosen, key=lambda pet: pet.row)
 

@@ -89,3 +89,17 @@ def test_the_real_layout() -> None:
         assert sample.outline is not None
         rows, columns = sample.outline[0].nonzero().T
         assert (box.x0, box.y0, box.x1, box.y1) == (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
+
+
+def test_a_missing_trimap_is_named(layout: Path) -> None:
+    (layout / "annotations/trimaps/Bengal_20.png").unlink()
+    with pytest.raises(DataError, match=r"Bengal_20 has no trimap, annotations/trimaps/Bengal_20.png: add it, or remove"):
+        load_dataset(f"pets:{layout}")
+
+
+def test_a_breed_of_two_has_one_for_each_split(layout: Path) -> None:
+    (layout / "annotations/list.txt").write_text("".join(f"Bengal_{number} 1 1 1\n" for number in (1, 2)))
+    assert [pets(layout, split).manifest.images["id"].tolist() for split in ("train", "eval")] == [
+        ["Bengal_1"],
+        ["Bengal_2"],
+    ]
