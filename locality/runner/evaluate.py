@@ -107,11 +107,16 @@ def evaluate_with(
     """`evaluate` with settings that are checked already; `name` is that of the result, the model's own by default."""
     further = FurtherScores.named(scores)
     if not data.has_regions:
+        instead = (
+            "without boxes, `locality robust`, `certify`, `curvature`, `explain` and suites with similarity or robust work"
+        )
+        if data.source.has_cue:
+            instead = 'measure against the planted cue with --region cue (`region="cue"`)'
         raise ArgumentError(
             "data",
             "images with boxes, which locality is measured against",
             data.name,
-            "without boxes, `locality robust`, `certify`, `curvature`, `explain` and suites with similarity or robust work",
+            instead,
         )
     quadrature("trapezoid", points)
     if batch_size is not None and batch_size < 1:

@@ -181,10 +181,11 @@ def class_count(model: PixelModel, name: str) -> int:
     except Exception as error:
         size = "×".join(map(str, model.spec.input_size))
         reason = str(error).partition("\n")[0]
-        raise ModelError(
-            f"`{name}` cannot take an image of 3×{size} ({type(error).__name__}: {reason}): give the module a `.spec`, "
-            "a ModelSpec with its input size"
-        ) from error
+        low = {str(weights.dtype) for weights in model.parameters() if weights.is_floating_point() and weights.itemsize < 4}
+        hint = "pass --input-size (`input_size`), or give the module a `.spec`, a ModelSpec with its input size"
+        if low:
+            hint = f"images are float32, its weights {low.pop()}: return the module.float(), whose weights are the same"
+        raise ModelError(f"`{name}` cannot take an image of 3×{size} ({type(error).__name__}: {reason}): {hint}") from error
 
 
 def is_checkpoint(name: str) -> bool:

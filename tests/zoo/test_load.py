@@ -223,6 +223,7 @@ class Normalising(Net):
 
 def normalising(): return Normalising()
 def small(): return nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 3))
+def half(): return Net().half()
 """
 
 
@@ -265,6 +266,8 @@ def test_functions_whose_network_returns_more_or_less_than_logits(functions: Non
         ("spoilt", "must return finite logits"),
         ("liar", "returns 3 logits, its `.spec` lists 2 classes"),
         ("small", "cannot take an image of 3×224×224 (RuntimeError: "),
+        ("small", "pass --input-size (`input_size`), or give the module a `.spec`"),
+        ("half", "its weights torch.float16: return the module.float(), whose weights are the same"),
     ],
 )
 def test_functions_whose_network_is_no_classifier(functions: None, function: str, words: str) -> None:

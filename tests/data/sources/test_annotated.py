@@ -212,6 +212,9 @@ def test_class_folders_have_no_boxes(tmp_path: Path, write_image: WriteImage) ->
     assert len(folder(tmp_path, "train").manifest) == 2
     with pytest.raises(ArgumentError, match=r"`data` must be images with boxes, which locality is measured against"):
         evaluate(load_model("shapes_cnn"), data, ["SM"], progress=False)
+    planted = load_dataset(f"folder:{tmp_path}", cue="sticker")
+    with pytest.raises(ArgumentError, match="measure against the planted cue with --region cue"):
+        evaluate(load_model("shapes_cnn"), planted, ["SM"], progress=False)
     with pytest.raises(DataError, match="has no class folders with images"):
         folder(tmp_path / "top/test/cat")
 
