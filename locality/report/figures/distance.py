@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
+from locality.intervals import UNBOUNDED
 from locality.report.aggregates import NotMeasuredError, aggregate
 from locality.report.estimates import Estimate, boundary_distances, estimates, floats
 from locality.report.figures.drawing import Drawing, Element, If, Plot
@@ -45,6 +46,7 @@ from locality.report.figures.style import (
 from locality.report.models import Model
 from locality.report.tables.formats import signed_text
 from locality.results.results import Results
+from locality.results.schema import SUPPORTS
 from locality.statistics import correlation
 
 QUARTERS = "quarters of its images"  # in the legend
@@ -119,7 +121,8 @@ def _curves(results: Results, method: str, score: str) -> list[Curve]:
         order = np.argsort(distances, kind="stable")
         parts = [part for part in np.array_split(order, BINS) if len(part) >= FEWEST]
         medians = np.array([np.median(distances[part]) for part in parts])
-        curves.append(Curve(model, distance, height, medians, estimates([values[part] for part in parts])))
+        groups = estimates([values[part] for part in parts], supports=[SUPPORTS.get(score, UNBOUNDED)] * len(parts))
+        curves.append(Curve(model, distance, height, medians, groups))
     return curves
 
 

@@ -1,5 +1,7 @@
 """Locality against boundary distance: means, quarters of the images, and correlations."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from matplotlib.collections import PolyCollection
@@ -75,3 +77,12 @@ def test_few_images_have_a_marker_and_no_line() -> None:
 def test_nothing_to_draw_is_an_error() -> None:
     with pytest.raises(NotMeasuredError, match="no model has both boundary distance and locality"):
         locality_against_distance(nothing_measured())
+
+
+def test_bands_end_where_the_score_ends() -> None:
+    results = small_results()
+    rows = results.rows.assign(f1=(np.arange(len(results.rows)) % 7 == 0).astype(float))  # mostly 0: the intervals are wide
+    panel = locality_against_distance(replace(results, tables={**results.tables, "rows": rows})).figure.axes[0]
+    heights = np.concatenate([np.asarray(path.vertices)[:, 1] for band in panel.collections for path in band.get_paths()])
+    assert heights.min() >= 0
+    assert heights.max() <= 1
