@@ -51,7 +51,10 @@ def held_out_table(folder: str, steps: int) -> str:
         hardest = max(d - r for d, r in both) / sum(r for _, r in both)
         success, work = f"{row['success']:.0%}", f"{row['gradients']:.1f} + {row['forwards']:.1f}"
         name = f"[`{path.stem}`](bench/results/boundary/{folder}/{path.name})"
-        rows.append((name, row["images"], success, f"{row['mean']:.3f}", f"{row['ratio']:.3f}", f"{hardest:.3f}", work))
+        ratio = f"{row['ratio']:.3f}"
+        if row.get("ratio_interval"):  # earlier results have none
+            ratio += " ({:.3f} to {:.3f})".format(*row["ratio_interval"])
+        rows.append((name, row["images"], success, f"{row['mean']:.3f}", ratio, f"{hardest:.3f}", work))
     titles = [
         "model",
         "images",

@@ -4,7 +4,8 @@
         [--searches paper,DDN-100,fast,thorough] [--boxes FILE] [--out FILE.json] [--known FILE.json]
 
 The model is anything that `load_model` accepts, with images of its own classes unless --data names others. Ratios compare
-mean distances with those of Foolbox's DDN with --reference-steps, over the images that both searches were given and found.
+mean distances with those of Foolbox's DDN with --reference-steps, over the images that both searches were given and found;
+their 95 % interval resamples these images (bootstrap). `fast+stop_cosine=0.9995` in --searches is a search with options.
 --known reuses the reference of an earlier result for the same model and images, to test a changed search.
 """
 
@@ -15,9 +16,11 @@ import json
 import math
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from measuring import about
 from torch import Tensor, nn
@@ -26,6 +29,7 @@ from locality import find_boundary, load_dataset
 from locality.data.defaults import default_data
 from locality.zoo.load import load_model
 
+RESAMPLES = 10_000
 CLOCK = ("seconds_per_image", "times_faster_than_paper", "times_fewer_gradients")
 
 
@@ -68,8 +72,18 @@ def chosen_searches(given: argparse.Namespace) -> dict[str, tuple[str, dict[str,
         if name.startswith("DDN-"):
             searches[name] = "foolbox:DDNAttack", {"steps": int(name.removeprefix("DDN-"))}, count
         else:
-            searches[name] = name, {}, count
+            search, *options = name.split("+")
+            given_options = (option.partition("=") for option in options)
+            searches[name] = search, {key: json.loads(value) for key, _, value in given_options}, count
     return searches
+
+
+def ratio_interval(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The 95 % bootstrap interval of the ratio of mean distances; each pair is of one image."""
+    drawn = np.random.default_rng(0).integers(len(pairs), size=(RESAMPLES, len(pairs)))
+    sums = np.asarray(pairs)[drawn].sum(axis=1)
+    low, high = np.quantile(sums[:, 0] / sums[:, 1], (0.025, 0.975))
+    return round(float(low), 4), round(float(high), 4)
 
 
 def main() -> None:
@@ -99,6 +113,7 @@ def main() -> None:
     for row in rows.values():
         both = [(d, r) for d, r in zip(row["distances"], rows[reference]["distances"], strict=False) if d < 1e9 and r < 1e9]
         row["ratio"] = round(sum(d for d, _ in both) / sum(r for _, r in both), 4) if both else None
+        row["ratio_interval"] = ratio_interval(both) if both else None
         if "paper" in rows and "seconds_per_image" in row:
             row["times_faster_than_paper"] = round(rows["paper"]["seconds_per_image"] / row["seconds_per_image"], 1)
             row["times_fewer_gradients"] = round(rows["paper"]["gradients"] / row["gradients"], 1)
