@@ -31,7 +31,7 @@ from locality.model_calls.checks import check_images
 from locality.model_calls.decisions import decisions
 from locality.report.figures.files import FORMATS, figure_bytes, write_figure
 from locality.report.figures.heatmaps import Pixels, draw_scale, draw_tile, heat_picture, shared_limit
-from locality.report.figures.style import BLUE, GREY, INK, STYLE, plain
+from locality.report.figures.style import BLUE, GREY, INK, LONGEST, STYLE, plain
 from locality.report.tables.formats import one_line
 from locality.scores.locality import map_scores
 from locality.types import ABSTAINED, Box, ModelSpec, PathMaps, Sample
@@ -42,6 +42,7 @@ BoxInput: TypeAlias = Box | Sequence[float]
 METHODS = ("SM", "IG", "BIG")
 TOP = 5  # classes listed
 FONT_SIZE = 8  # points, of the sentences
+SHORTEST = 8  # characters of a title that is shortened
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -109,14 +110,14 @@ class Explanation:
         panels = [figure.add_subplot(grid[0, column]) for column in range(tiles + 1)]
         corners = [(box.x0, box.y0, box.x1, box.y1) for box in self.boxes]
         draw_tile(panels[0], self.image, corners)
-        panels[0].set_title(plain(self.name))
+        panels[0].set_title(fitted(self.name, 72 * side))
         limit = shared_limit([values for values in self.maps.values() if not np.isnan(values).all()])
         for panel, (name, values) in zip(panels[1:tiles], self.maps.items(), strict=True):
             draw_tile(panel, None if np.isnan(values).all() else heat_picture(self.image, values, limit), corners)
             if name in self.scores:
                 f1, lift = (f"{round(score, 2) + 0.0:.2f}".replace("-", "−") for score in self.scores[name])
                 panel.set_xlabel(f"F1 {f1}, lift {lift}", fontsize=6.5, labelpad=2)
-            panel.set_title(plain(name))
+            panel.set_title(fitted(name, 72 * side))
         draw_scale(figure, limit, under=figure.add_subplot(grid[1, 1:tiles]))
         _draw_classes(panels[tiles], self.classes)
         figure.suptitle("\n".join(map(_unshortened, lines)), fontsize=FONT_SIZE, x=0.008, ha="left", linespacing=1.4)
@@ -246,10 +247,10 @@ def wrapped(text: str, width: float, size: float) -> list[str]:
     >>> wrapped("some words", 1000, 8), wrapped("some words", 30, 8)
     (['some words'], ['some', 'words'])
     """
-    whole = _length(text, size)
+    whole = _length(_unshortened(text), size)
     lines = [text]
     letters = math.ceil(1.3 * len(text) * width / max(whole, width))  # more than fit, unless their widths vary a lot
-    while letters > 1 and any(_length(line, size) > width for line in lines):
+    while letters > 1 and any(_length(_unshortened(line), size) > width for line in lines):
         lines = textwrap.wrap(text, letters)
         letters = math.floor(0.97 * letters)
     return lines
@@ -259,7 +260,14 @@ def _length(line: str, size: float) -> float:
     """Length of the printed line in points."""
     with mpl.rc_context(STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        return float(TextPath((0, 0), _unshortened(line), size=size).get_extents().x1)
+        return float(TextPath((0, 0), line, size=size).get_extents().x1)
+
+
+def fitted(name: str, width: float) -> str:
+    """A title of a tile, shortened to so many points: titles that are longer than their tile run into each other."""
+    size = float(STYLE["axes.titlesize"])
+    texts = [plain(name, longest) for longest in range(LONGEST, SHORTEST - 1, -1)]
+    return next((text for text in texts if _length(text, size) <= width), texts[-1])
 
 
 def _unshortened(line: str) -> str:

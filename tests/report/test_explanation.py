@@ -1,6 +1,7 @@
 """Explanations of one image, by models whose answers are known."""
 
 import io
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -275,3 +276,16 @@ def test_a_box_is_drawn_and_maps_are_scored_against_it(pixels: Tensor) -> None:
     for box, message in (((0, 0, 1), "four numbers"), ((6.2, 0, 8, 4), "inside the part of the image that the model sees")):
         with pytest.raises(ValueError, match=message):
             explain_image(Linear(), np.zeros((4, 8, 3), np.uint8), ["SM"], box=box)
+
+
+def test_titles_are_no_wider_than_their_tiles(pixels: Tensor) -> None:
+    names = ["captum:GuidedGradCam@net.3", "captum:LayerGradCam@net.33", "SM"]
+    values = np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4)
+    drawn = replace(explain_image(Linear(), pixels, ["SM"]), maps=dict.fromkeys(names, values)).figure()
+    FigureCanvasAgg(drawn)
+    drawn.draw_without_rendering()
+    titles = [panel.title.get_window_extent() for panel in drawn.axes[:4]]
+    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(titles))
+    texts = [panel.title.get_text() for panel in drawn.axes[:4]]
+    assert texts[-1] == "SM"
+    assert texts[1].startswith("captum:Gui")
