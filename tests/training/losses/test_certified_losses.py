@@ -255,3 +255,11 @@ def test_logit_annealing_without_offset_and_focus_is_emma() -> None:
     assert plain(batch_for(net, plain)).total.item() == pytest.approx(other(batch_for(net, other)).total.item())
     fit = cross_entropy(net(IMAGES), labels_of(net)).item()
     assert number(plain(batch_for(net, plain)).terms["cross_entropy"]) == pytest.approx(fit)
+
+
+def test_trades_with_beta_1_is_the_cross_entropy_over_the_classes_and_bottom() -> None:
+    net = small_net()
+    losses = [GloroCe(EPSILON, Constant(), STEPS), *(GloroTrades(EPSILON, Constant(), STEPS, beta) for beta in (1.0, 2.0))]
+    plain, same, other = (number(loss(batch_for(net, loss)).total) for loss in losses)
+    assert plain == pytest.approx(same, rel=1e-12)
+    assert plain != pytest.approx(other, rel=1e-2)
