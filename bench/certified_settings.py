@@ -26,18 +26,34 @@ from study_runs import checkpoint, train
 from locality.data.sources.tiny_imagenet import TRAIN_PER_CLASS
 from locality.files import write_atomically
 from locality.statistics import paired, share_summary
-from locality.training.recipe import read_recipe
-from locality.zoo.model_card import read_card
 
 HELD_OUT = 80  # photographs per class
 EPOCHS = 20
 SIZE = {"name": "liresnet", "depth": 6, "width": 32, "dimension": 256}
-BASE = read_recipe("tiny_liresnet").as_table()
+FULL_SIZE = {"name": "liresnet", "depth": 6, "width": 64, "dimension": 512}
+# What `tiny_liresnet` was trained with before; the rows say what they change.
+BEFORE: dict[str, Any] = {
+    "name": "before",
+    "net": FULL_SIZE,
+    "data": {"name": "tiny-imagenet"},
+    "epochs": 45,
+    "precision": "bf16",
+    "mean": [0.5, 0.5, 0.5],
+    "std": [1.0, 1.0, 1.0],
+    "augmentation": {"flip": True, "shift": 6, "colour": 0.4, "cutout": 16},
+    "loss": {
+        "name": "gloro_emma",
+        "epsilon": "36/255",
+        "schedule": {"name": "linear", "begin": 0.1, "end": 1.5, "until": 0.5},
+    },
+    "optimizer": {"name": "adamw", "learning_rate": 2e-3, "clip_norm": 3.0},
+    "average": {"name": "ema", "decay": 0.99},
+}
 
 
 def changed(**parts: Any) -> dict[str, Any]:
-    """The recipe of `tiny_liresnet`, where tables are merged with its own."""
-    table = dict(BASE)
+    """The earlier recipe of `tiny_liresnet`, where tables are merged with its own."""
+    table = dict(BEFORE)
     for name, value in parts.items():
         table[name] = {**table[name], **value} if isinstance(value, dict) and name != "net" else value
     return table
@@ -48,12 +64,22 @@ def at_radius(times: float) -> dict[str, Any]:
     return {"schedule": {"name": "linear", "begin": times, "end": times, "until": 0.5}}
 
 
+def up_to(times: float) -> dict[str, Any]:
+    """A radius that grows over the first half of the run, in units of the certified one."""
+    return {"schedule": {"name": "linear", "begin": 0.1, "end": times, "until": 0.5}}
+
+
 LIGHT = {"shift": 4, "colour": 0.0, "cutout": 0}
 POLISH: dict[str, Any] = {"start": "base", "epochs": 5, "augmentation": LIGHT, "optimizer": {"learning_rate": 5e-4}}
+FULL: dict[str, Any] = {"net": FULL_SIZE, "epochs": 45}
+LONG = FULL | {"epochs": 120}
 ROWS: dict[str, dict[str, Any]] = {
     "base": {},
     "la": {"loss": {"name": "gloro_la"}},
     "polish_1": POLISH | {"loss": at_radius(1.0)},
+    "full": FULL,
+    "long": LONG,
+    "long_1": LONG | {"loss": up_to(1.0)},
 }
 
 
@@ -63,12 +89,6 @@ def recipe_table(row: str, data: Path, runs: Path) -> dict[str, Any]:
     if table.get("start"):
         table["start"] = str(checkpoint(runs, table["start"]))
     return table | {"name": row, "data": {"name": f"tiny-imagenet:{data}"}}
-
-
-def continued(runs: Path) -> dict[str, float]:
-    """The accuracies of `tiny_liresnet` after what helped most, on the whole training and evaluation splits."""
-    table = changed(**POLISH, loss=at_radius(1.0)) | {"name": "continued", "start": "tiny_liresnet"}
-    return read_card(train(table, runs).with_suffix(".json")).accuracy
 
 
 def held_out(source: Path, out: Path) -> Path:
@@ -115,16 +135,39 @@ def measured(row: str, data: Path, runs: Path) -> dict[str, Any]:
 
 
 def summary(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Shares with Wilson intervals, and the paired changes from `base`."""
+    """Shares with Wilson intervals, and the paired changes from the first row of the same size, where it is measured."""
     found: dict[str, Any] = {}
     for row, one in rows.items():
         found[row] = {"minutes": one["minutes"], "lipschitz": one["lipschitz"]["margin"]}
         for name, values in _right(one).items():
             found[row][name] = share_summary(int(values.sum()), len(values))
-            if row != "base":
-                change = paired(_right(rows["base"])[name].astype(float), values.astype(float))
+            base = first_of(row)
+            if row != base and base in rows:
+                change = paired(_right(rows[base])[name].astype(float), values.astype(float))
                 found[row][f"{name} change"] = {"difference": change.difference, "low": change.low, "high": change.high}
     return found
+
+
+def first_of(row: str) -> str:
+    """The row that a row is compared with: the earlier recipe at the same size of the network."""
+    return "full" if ROWS[row].get("net") == FULL_SIZE else "base"
+
+
+def finished(runs: Path) -> list[str]:
+    """The rows that are trained and measured."""
+    return [row for row in ROWS if (runs / row / "measured.json").exists()]
+
+
+def added(stored: Mapping[str, Any], rows: Mapping[str, Any]) -> dict[str, Any]:
+    """Stored results with new rows in their place, in the order of ROWS."""
+    every = {**stored.get("rows", {}), **rows}
+    order = [row for row in ROWS if row in every]
+    return {
+        "held out per class": HELD_OUT,
+        "epochs": EPOCHS,
+        "changes": {row: ROWS[row] for row in order},
+        "rows": {row: every[row] for row in order},
+    }
 
 
 def _right(one: Mapping[str, Any]) -> dict[str, np.ndarray[Any, np.dtype[np.bool_]]]:
@@ -140,17 +183,12 @@ def main() -> None:
     given = parser.parse_args()
     chosen = given.only.split(",") if given.only else list(ROWS)
     data = held_out(Path(os.environ["LOCALITY_TINY_IMAGENET"]), given.runs / "held_out.zip")
-    rows: dict[str, dict[str, Any]] = {}
+    stored = json.loads(given.out.read_text(encoding="utf-8")) if given.only and given.out.exists() else {}
     for row in chosen:
-        rows[row] = measured(row, data, given.runs)
-        found = summary(rows)
-        settings = {name: ROWS[name] for name in rows}
-        result = {"held out per class": HELD_OUT, "epochs": EPOCHS, "changes": settings, "rows": found}
-        write_atomically(given.out, json.dumps(result, indent=1) + "\n")
-        print(row, *(f"{name} {found[row][name]['mean']:.3f}" for name in ("clean", "verified")), flush=True)
-    if not given.only:
-        result["continued"] = continued(given.runs)
-        write_atomically(given.out, json.dumps(result, indent=1) + "\n")
+        measured(row, data, given.runs)
+        found = added(stored, summary({name: measured(name, data, given.runs) for name in finished(given.runs)}))
+        write_atomically(given.out, json.dumps(found, indent=1) + "\n")
+        print(row, *(f"{name} {found['rows'][row][name]['mean']:.3f}" for name in ("clean", "verified")), flush=True)
 
 
 if __name__ == "__main__":

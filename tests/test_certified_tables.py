@@ -118,3 +118,22 @@ def test_settings_are_chosen_on_training_photographs_that_do_not_train(tmp_path:
     assert recipes["polish_1"].start == str(tmp_path / "base" / "base.safetensors")
     assert recipes["polish_1"].augmentation.flip
     assert (recipes["base"].augmentation.cutout, recipes["polish_1"].augmentation.cutout) == (16, 0)
+
+
+def test_rows_of_settings_are_compared_at_their_size_and_added(tmp_path: Path) -> None:
+    settings = importlib.import_module("certified_settings")
+    assert {settings.first_of(row) for row in ("la", "polish_1", "base")} == {"base"}
+    assert {settings.first_of(row) for row in ("full", "long")} == {"full"}
+    recipes = {row: recipe_from(settings.recipe_table(row, tmp_path / "some.zip", tmp_path), row) for row in ("full", "long")}
+    assert recipes["full"].net.options == {"depth": 6, "width": 64, "dimension": 512}
+    assert recipes["long"].epochs > recipes["full"].epochs
+    rows = {"full": run([True, True], [0.2, 0.1]), "long": run([True, False], [0.2, 0.2])}
+    found = settings.summary(rows)
+    assert found["long"]["clean change"]["difference"] == -0.5
+    assert found["long"]["verified change"]["difference"] == 0.0
+    assert "clean change" not in found["full"]
+    alone = settings.summary({"long": rows["long"]})
+    assert "clean change" not in alone["long"]  # what it is compared with is not there
+    both = settings.added({"rows": {"long": alone["long"], "la": {"minutes": 1}}}, {"long": found["long"]})
+    assert list(both["rows"]) == list(both["changes"]) == ["la", "long"]
+    assert both["rows"]["long"] == found["long"]
