@@ -5,8 +5,9 @@
 
 The `train` split has 400 photographs per class. The last 80 by number are held out, the others train; `eval` is not used.
 The networks have 32 channels and train for 20 epochs; `polish_1` continues `base` for 5 more with light augmentation.
-Every row is compared with `base` on the same images. The zip of Tiny-ImageNet is the one that LOCALITY_TINY_IMAGENET
-names. What helped most is then done to `tiny_liresnet` itself, and evaluated once. Finished rows are kept.
+From `full` on, they have the 64 channels of `tiny_liresnet` and train for 45 epochs, or as many as the row says. Rows are
+compared with `base` or `full`, the earlier recipe at their size, on the same images. The zip of Tiny-ImageNet is the one
+that LOCALITY_TINY_IMAGENET names. Finished rows are kept; with --only, what --out has about other rows stays in it.
 """
 
 from __future__ import annotations
@@ -70,16 +71,19 @@ def up_to(times: float) -> dict[str, Any]:
 
 
 LIGHT = {"shift": 4, "colour": 0.0, "cutout": 0}
+MOVED = {"zoom": 0.25, "turn": 10.0}
+MOVED_MORE = {"zoom": 0.5, "turn": 20.0, "cutout": 20}
 POLISH: dict[str, Any] = {"start": "base", "epochs": 5, "augmentation": LIGHT, "optimizer": {"learning_rate": 5e-4}}
 FULL: dict[str, Any] = {"net": FULL_SIZE, "epochs": 45}
-LONG = FULL | {"epochs": 120}
 ROWS: dict[str, dict[str, Any]] = {
     "base": {},
     "la": {"loss": {"name": "gloro_la"}},
     "polish_1": POLISH | {"loss": at_radius(1.0)},
+    "ramp_1.1": {"loss": up_to(1.1)},
     "full": FULL,
-    "long": LONG,
-    "long_1": LONG | {"loss": up_to(1.0)},
+    "moved": FULL | {"augmentation": MOVED},
+    "moved_more": FULL | {"augmentation": MOVED_MORE},
+    "long_1.2": FULL | {"epochs": 120, "loss": up_to(1.2)},
 }
 
 

@@ -123,17 +123,19 @@ def test_settings_are_chosen_on_training_photographs_that_do_not_train(tmp_path:
 def test_rows_of_settings_are_compared_at_their_size_and_added(tmp_path: Path) -> None:
     settings = importlib.import_module("certified_settings")
     assert {settings.first_of(row) for row in ("la", "polish_1", "base")} == {"base"}
-    assert {settings.first_of(row) for row in ("full", "long")} == {"full"}
-    recipes = {row: recipe_from(settings.recipe_table(row, tmp_path / "some.zip", tmp_path), row) for row in ("full", "long")}
+    assert {settings.first_of(row) for row in ("full", "long_1.2")} == {"full"}
+    recipes = {
+        row: recipe_from(settings.recipe_table(row, tmp_path / "some.zip", tmp_path), row) for row in ("full", "long_1.2")
+    }
     assert recipes["full"].net.options == {"depth": 6, "width": 64, "dimension": 512}
-    assert recipes["long"].epochs > recipes["full"].epochs
-    rows = {"full": run([True, True], [0.2, 0.1]), "long": run([True, False], [0.2, 0.2])}
+    assert recipes["long_1.2"].epochs > recipes["full"].epochs
+    rows = {"full": run([True, True], [0.2, 0.1]), "long_1.2": run([True, False], [0.2, 0.2])}
     found = settings.summary(rows)
-    assert found["long"]["clean change"]["difference"] == -0.5
-    assert found["long"]["verified change"]["difference"] == 0.0
+    assert found["long_1.2"]["clean change"]["difference"] == -0.5
+    assert found["long_1.2"]["verified change"]["difference"] == 0.0
     assert "clean change" not in found["full"]
-    alone = settings.summary({"long": rows["long"]})
-    assert "clean change" not in alone["long"]  # what it is compared with is not there
-    both = settings.added({"rows": {"long": alone["long"], "la": {"minutes": 1}}}, {"long": found["long"]})
-    assert list(both["rows"]) == list(both["changes"]) == ["la", "long"]
-    assert both["rows"]["long"] == found["long"]
+    alone = settings.summary({"long_1.2": rows["long_1.2"]})
+    assert "clean change" not in alone["long_1.2"]  # what it is compared with is not there
+    both = settings.added({"rows": {"long_1.2": alone["long_1.2"], "la": {"minutes": 1}}}, {"long_1.2": found["long_1.2"]})
+    assert list(both["rows"]) == list(both["changes"]) == ["la", "long_1.2"]
+    assert both["rows"]["long_1.2"] == found["long_1.2"]

@@ -7,6 +7,7 @@ processes, or earlier steps. So a run can be interrupted anywhere and split over
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
+from torch.nn.functional import affine_grid, grid_sample, pad
 from torch.utils.data import Dataset
 
 from locality.data.dataset import ImageDataset, load_dataset
@@ -147,7 +148,7 @@ def image_seed(seed: int, epoch: int, index: int) -> int:
 
 
 def augmented(image: Tensor, augmentation: Augmentation, seed: int) -> Tensor:
-    """The image mirrored, shifted, brightened and cut out at random; still in [0, 1]."""
+    """The image mirrored, shifted, zoomed, turned, brightened and cut out at random; still in [0, 1]."""
     # A different stream than that of the attacks' random starts.
     draw = np.random.Generator(np.random.Philox(key=[seed, 1]))
     mirrored, (down, right), (brightness, contrast) = draw.random(), draw.random(2), draw.random(2)
@@ -159,6 +160,9 @@ def augmented(image: Tensor, augmentation: Augmentation, seed: int) -> Tensor:
         height, width = image.shape[-2:]
         padded = pad(image[None], (augmentation.shift,) * 4, mode="reflect")[0]
         image = padded[:, top : top + height, left : left + width]
+    if augmentation.zoom or augmentation.turn:
+        scale, angle = 2 * draw.random(2) - 1
+        image = zoomed(image, (1 + augmentation.zoom) ** scale, math.radians(augmentation.turn * angle))
     if augmentation.colour:
         strength = augmentation.colour
         mean = image.mean()
@@ -172,6 +176,17 @@ def augmented(image: Tensor, augmentation: Augmentation, seed: int) -> Tensor:
         image = image.clone()
         image[:, top : top + side, left : left + side] = image.mean((1, 2))[:, None, None]
     return image
+
+
+def zoomed(image: Tensor, factor: float, angle: float) -> Tensor:
+    """The image enlarged by `factor` and turned by `angle` about its centre; what it lacks is its mirror image."""
+    height, width = image.shape[-2:]
+    cosine, sine = math.cos(angle) / factor, math.sin(angle) / factor
+    # Coordinates run from -1 to 1 on both axes, whatever the lengths.
+    rows = [[cosine, -sine * height / width, 0.0], [sine * width / height, cosine, 0.0]]
+    turned = torch.tensor([rows], dtype=image.dtype)
+    grid = affine_grid(turned, [1, *image.shape], align_corners=False)
+    return grid_sample(image[None], grid, padding_mode="reflection", align_corners=False)[0].clamp(0, 1)
 
 
 @dataclass(frozen=True)

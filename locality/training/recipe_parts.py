@@ -116,6 +116,8 @@ class Augmentation:
     shift: int = 0  # by up to this many pixels in each direction
     colour: float = 0.0  # strength of the changes of brightness and contrast
     cutout: int = 0  # side of a square, at a random place, that gets the image's mean colour
+    zoom: float = 0.0  # larger or smaller, by a factor of up to 1 + zoom
+    turn: float = 0.0  # by up to this many degrees in each direction
 
     def problems(self) -> list[Problem]:
         return [problem for name, value in vars(self).items() for problem in at_least_0(name, value)]

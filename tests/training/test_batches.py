@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import torch
 from locality.data.dataset import load_dataset
 from locality.errors import ArgumentError
 from locality.progress import no_progress
-from locality.training.batches import BatchKeys, TrainingImages, augmented, collate, image_seed
+from locality.training.batches import BatchKeys, TrainingImages, augmented, collate, image_seed, zoomed
 from locality.training.new_model import fitted_images
 from locality.training.recipe import read_recipe
 from locality.training.recipe_parts import Augmentation, Net, TrainingData
@@ -64,6 +65,42 @@ def test_cutout_fills_one_square_with_the_mean_colour() -> None:
         assert torch.allclose(cut[:, filled], without.mean((1, 2))[:, None].expand(3, 9))
         reached |= filled
     assert reached.all()
+
+
+def test_an_image_is_zoomed_and_turned_about_its_centre() -> None:
+    image = torch.rand(3, 6, 8, generator=torch.Generator().manual_seed(0))
+    assert torch.allclose(zoomed(image, 1.0, 0.0), image, atol=1e-5)
+    assert torch.allclose(zoomed(image, 1.0, math.pi), image.flip(-1, -2), atol=1e-5)
+    square = image[:, :, :6]
+    assert torch.allclose(zoomed(square, 1.0, math.pi / 2), square.rot90(1, (-2, -1)), atol=1e-5)
+    blocks = torch.rand(1, 2, 2).repeat_interleave(4, -1).repeat_interleave(4, -2)
+    middle = blocks[:, 2:6, 2:6].repeat_interleave(2, -1).repeat_interleave(2, -2)  # what is left when it is enlarged twice
+    assert torch.allclose(zoomed(blocks, 2.0, 0.0)[:, ::7, ::7], middle[:, ::7, ::7], atol=1e-5)
+    smaller = zoomed(image, 0.5, 0.0)
+    assert torch.allclose(smaller[:, 2, 3], image[:, 1:3, 2:4].mean((1, 2)), atol=1e-5)  # between four pixels
+    assert torch.allclose(smaller[:, 0, 3], smaller[:, 2, 3], atol=1e-5)  # the mirror image beyond the edge
+    wide = zoomed(torch.ones(3, 4, 12), 1.3, 0.4)  # a constant image stays one, in [0, 1]
+    assert torch.allclose(wide, torch.ones(3, 4, 12))
+
+
+def test_zoom_and_turn_are_drawn_anew_and_change_no_other_draw() -> None:
+    """A disc keeps its shape: its area follows the factor, from 1/(1 + zoom)² to (1 + zoom)²."""
+    rows, columns = torch.meshgrid(torch.arange(33.0), torch.arange(33.0), indexing="ij")
+    disc = ((rows - 16) ** 2 + (columns - 16) ** 2 < 36).float().expand(3, 33, 33)
+    changes = [float(augmented(disc, Augmentation(zoom=0.5, turn=20.0), seed).sum() / disc.sum()) for seed in range(150)]
+    assert 0.42 < min(changes) < 0.5
+    assert 2.0 < max(changes) < 2.28
+    assert 0.9 < float(torch.tensor(changes).log().mean().exp()) < 1.1
+    bar = (abs(rows - 16) < 2).float().expand(3, 33, 33)
+    turned = torch.stack([augmented(bar, Augmentation(turn=20.0), seed) for seed in range(60)])
+    heights = (turned[:, 0, :, 30] * rows[:, 0]).sum(1) / turned[:, 0, :, 30].sum(1) - 16  # of its right end, 14 pixels out
+    slopes = torch.rad2deg(torch.atan(heights / 14))
+    assert 17 < float(slopes.max()) < 22
+    assert -22 < float(slopes.min()) < -17
+    image = torch.rand(3, 8, 8)
+    for seed in range(20):
+        both = augmented(image, Augmentation(flip=True, shift=2, zoom=1e-9), seed)
+        assert torch.allclose(both, augmented(image, Augmentation(flip=True, shift=2), seed), atol=1e-5)
 
 
 def test_colour_keeps_the_range_and_changes_light_and_contrast() -> None:
