@@ -6,7 +6,6 @@ import math
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from locality.errors import ArgumentError, ArgumentTypeError, unknown_choice
 from locality.model_calls.checks import Bounds
@@ -52,15 +51,24 @@ def _named(name: str, images: Tensor) -> Tensor:
 
 
 def blurred(images: Tensor, share: float = BLUR_SHARE) -> Tensor:
-    """The images under a Gaussian whose σ is this share of their shorter side, with reflection padding."""
+    """The images under a Gaussian whose σ is this share of their shorter side, with reflection padding.
+
+    As products with matrices: a wide convolution of planes takes ten times as long on CPUs.
+    """
     sigma = max(share * min(images.shape[-2:]), 0.5)
-    for axis in (2, 3):
-        radius = min(math.ceil(3 * sigma), images.shape[axis] - 1)  # reflection padding is limited to the image
-        offsets = torch.arange(-radius, radius + 1, device=images.device, dtype=images.dtype)
-        weights = torch.exp(-(offsets**2) / (2 * sigma**2))
-        weights = weights / weights.sum()
-        shape = (1, 1, -1, 1) if axis == 2 else (1, 1, 1, -1)
-        padding = (0, 0, radius, radius) if axis == 2 else (radius, radius, 0, 0)
-        planes = functional.pad(images.flatten(0, 1)[:, None], padding, mode="reflect")
-        images = functional.conv2d(planes, weights.view(shape)).view_as(images)
-    return images
+    rows, columns = (_blur_matrix(side, sigma, images) for side in images.shape[-2:])
+    planes = images.flatten(0, 1)
+    planes = torch.bmm(rows.expand(len(planes), -1, -1), planes)
+    return torch.bmm(planes, columns.T.expand(len(planes), -1, -1)).view_as(images)
+
+
+def _blur_matrix(side: int, sigma: float, like: Tensor) -> Tensor:
+    """side×side: the weights of all pixels of a line in each blurred pixel."""
+    radius = min(math.ceil(3 * sigma), side - 1)  # reflection padding is limited to the image
+    offsets = torch.arange(-radius, radius + 1, device=like.device)
+    weights = torch.exp(-(offsets.to(like.dtype) ** 2) / (2 * sigma**2))
+    places = torch.arange(side, device=like.device)
+    sources = (places[:, None] + offsets).abs()
+    sources = side - 1 - (side - 1 - sources).abs()
+    matrix = torch.zeros(side, side, dtype=like.dtype, device=like.device)
+    return matrix.scatter_add_(1, sources, (weights / weights.sum()).expand(side, -1))

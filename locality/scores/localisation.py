@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from locality.errors import ArgumentError, needing, unknown_choice
+from locality.errors import ArgumentError, unknown_choice
 from locality.pooled_scores import LEVELS
+from locality.scores.component_tree import FINE, ComponentTree, component_tree
 from locality.scores.map_features import check_maps
 from locality.types import Box
 
@@ -35,11 +36,17 @@ def map_levels(maps: Tensor) -> NDArray[np.uint8]:
     >>> map_levels(torch.tensor([[[[-1.0, 0.0, 1.0]]]])).tolist()
     [[[0, 127, 255]]]
     """
+    return (_fine_levels(maps) >> FINE).astype(np.uint8)
+
+
+def _fine_levels(maps: Tensor) -> NDArray[np.int64]:
+    """N×H×W: `map_levels` with FINE more bits, which order the pixels of one level."""
     summed = maps.detach().cpu().double().sum(1).numpy()
     low, high = (extreme(summed, axis=(1, 2), keepdims=True) for extreme in (np.min, np.max))
     with np.errstate(invalid="ignore"):
         scaled = (summed - low) / np.where(high > low, high - low, 1)
-    return np.asarray(np.nan_to_num(255 * scaled, nan=0, posinf=0, neginf=0).clip(0, 255), dtype=np.uint8)
+        scaled = np.nan_to_num((LEVELS - 1) * scaled, nan=0, posinf=0, neginf=0).clip(0, LEVELS - 1)
+    return np.asarray(2**FINE * scaled, dtype=np.int64)
 
 
 def box_overlaps(maps: Tensor, boxes: Sequence[Sequence[Box]], components: Components = "all") -> NDArray[np.float32]:
@@ -58,8 +65,8 @@ def box_overlaps(maps: Tensor, boxes: Sequence[Sequence[Box]], components: Compo
         raise ArgumentError("boxes", f"a list of boxes for each of the {len(maps)} maps", len(boxes))
     overlaps = np.full((len(maps), LEVELS - 1), np.nan, np.float32)
     finite = maps.detach().flatten(1).isfinite().all(1).tolist()
-    for row, levels in enumerate(map_levels(maps)):
-        if finite[row] and levels.max() > 0 and boxes[row]:
+    for row, levels in enumerate(_fine_levels(maps)):
+        if finite[row] and levels.any() and boxes[row]:
             corners = np.array([(box.x0, box.y0, box.x1, box.y1) for box in boxes[row]])
             overlaps[row] = _overlaps(levels, corners, components)
     return overlaps
@@ -83,57 +90,29 @@ def level_histograms(maps: Tensor, masks: Tensor) -> tuple[NDArray[np.int64], ND
     return counts[:, 1], counts[:, 0]
 
 
-def _overlaps(levels: NDArray[np.uint8], boxes: Array, components: Components) -> Array:
-    """255: the best IoU at each threshold. A component exists from the level of its parent to below its own."""
-    level, above, parts, sizes = _component_tree(levels)
-    wide = np.minimum(parts[:, None, 2], boxes[:, 2]) - np.maximum(parts[:, None, 0], boxes[:, 0])
-    high = np.minimum(parts[:, None, 3], boxes[:, 3]) - np.maximum(parts[:, None, 1], boxes[:, 1])
+def _overlaps(levels: NDArray[np.int64], boxes: Array, components: Components) -> Array:
+    """255: the best IoU at each threshold."""
+    tree = component_tree(levels)
+    columns = [column[:, None] for column in tree.box.T.astype(np.float64)]
+    wide = np.minimum(columns[2], boxes[:, 2]) - np.maximum(columns[0], boxes[:, 0])
+    high = np.minimum(columns[3], boxes[:, 3]) - np.maximum(columns[1], boxes[:, 1])
     both = wide.clip(0) * high.clip(0)
-    areas = [(corners[:, 2] - corners[:, 0]) * (corners[:, 3] - corners[:, 1]) for corners in (parts, boxes)]
-    overlap = (both / (areas[0][:, None] + areas[1] - both)).max(1)
-    # Components of equal size count by the better overlap.
-    order = np.argsort(overlap) if components == "all" else np.lexsort((overlap, sizes))
-    best = np.zeros(LEVELS - 1)
-    counts = (level - above)[order]
-    # Every component once per threshold of its life, the best ones last: of equal places the last value stays.
-    thresholds = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts) + np.repeat(above[order], counts)
-    best[thresholds] = np.repeat(overlap[order], counts)
+    area = (columns[2] - columns[0]) * (columns[3] - columns[1])
+    overlap = (both / (area + (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1]) - both)).max(1)
+    if components == "all":
+        return _best_alive(tree, overlap)
+    order = np.lexsort((overlap, tree.size))  # components of equal size count by the better overlap
+    rank = np.empty(len(order))
+    rank[order] = np.arange(1, len(order) + 1)
+    sorted_overlaps: Array = np.concatenate(([0.0], overlap[order]))
+    return sorted_overlaps[_best_alive(tree, rank).astype(np.int64)]
+
+
+def _best_alive(tree: ComponentTree, value: Array) -> Array:
+    """255: the largest value of the components that exist at each threshold, 0 if there are none."""
+    largest = np.zeros((LEVELS, LEVELS))  # by the threshold from which on, and by the level below which a component exists
+    np.maximum.at(largest.reshape(-1), tree.above * LEVELS + tree.level, value)
+    largest = np.maximum.accumulate(largest, axis=0)[:-1]
+    largest = np.maximum.accumulate(largest[:, ::-1], axis=1)[:, ::-1]
+    best: Array = np.diagonal(largest, offset=1)
     return best
-
-
-def _component_tree(levels: NDArray[np.uint8]) -> tuple[Array, Array, Array, Array]:
-    """Every component that some threshold has: its level, its parent's level, its box (x0, y0, x1, y1), its pixels.
-
-    The component of {level > k} for k below its lowest pixel's level is the same until k reaches the level of its parent,
-    the component that it is merged into. A threshold below all pixels has the whole image and is left out.
-    """
-    with needing("`box_overlaps`"):
-        from skimage.morphology import max_tree
-
-    levels = np.pad(levels, ((0, 2), (0, 2)))  # of level 0, in no component: max_tree needs three rows
-    parents, _ = max_tree(levels, connectivity=2)
-    flat, parent = levels.ravel().astype(np.int64), parents.ravel()
-    pixels = np.arange(flat.size)
-    # All pixels of a component at its lowest level have the same parent, one of them, which stands for the component.
-    same = flat[parent] == flat
-    home = np.where(same, parent, pixels)
-    nodes, node = np.unique(home, return_inverse=True)
-    down, right = np.divmod(pixels, levels.shape[1])
-    count = len(nodes)
-    boxes = np.empty((count, 4), np.int64)
-    for column, (values, least) in enumerate(((right, True), (down, True), (right, False), (down, False))):
-        extreme = np.full(count, flat.size if least else -1)
-        (np.minimum if least else np.maximum).at(extreme, node, values)
-        boxes[:, column] = extreme
-    sizes = np.bincount(node, minlength=count)
-    level, up = flat[nodes], node[parent[nodes]]
-    order = np.argsort(-level, kind="stable")
-    ends = np.flatnonzero(np.diff(level[order], append=-1)) + 1
-    for members in np.split(order, ends[:-1]):  # from the highest level down, so that children are complete
-        targets = up[members]
-        for column in range(4):
-            (np.minimum if column < 2 else np.maximum).at(boxes[:, column], targets, boxes[members, column])
-        np.add.at(sizes, targets[targets != members], sizes[members[targets != members]])
-    boxes[:, 2:] += 1  # half-open
-    inner = level > level.min()
-    return level[inner], level[up[inner]], boxes[inner].astype(np.float64), sizes[inner]

@@ -95,27 +95,25 @@ def road(
     with open_model(model, pixels, chunk, bounds) as calls:
         classes = class_indices(target, pixels)
         classes = calls.logits(pixels).argmax(1) if classes is None else classes
+        seeds = image_seeds(pixels, seed)
         fields = noise * torch.stack(
-            [
-                torch.randn(pixels.shape[1:], generator=torch.Generator().manual_seed(number))
-                for number in image_seeds(pixels, seed)
-            ]
+            [torch.randn(pixels.shape[1:], generator=torch.Generator().manual_seed(number)) for number in seeds]
         ).to(pixels)
         results = {}
         for name, values in named.items():
-            order = PixelOrder.of(values, pixels, seed)
+            order = PixelOrder.of(values, seeds)
             rows = order.finite.nonzero()[:, 0].tolist()
 
-            def variant(row: int, number: int, order: PixelOrder = order) -> Tensor:
+            def variant(row: int, number: int, out: Tensor, order: PixelOrder = order) -> None:
                 """The image without its most relevant pixels, at each share, and then without its least relevant ones."""
                 most, count = number < len(counts), counts[number % len(counts)]
                 removed = order.first(row, count) if most else ~order.first(row, size - count)
                 removed = removed.to(pixels.device)
                 filled = linear_imputation(pixels[row, None], removed[None, None], tolerance)[0]
-                return torch.where(removed, filled + fields[row], filled)
+                torch.add(filled, fields[row] * removed, out=out)
 
             found = pixels.new_full((2, len(pixels), 2 * len(counts)), torch.nan)  # kept, probability
-            logits = logits_of_variants(calls, rows, 2 * len(counts), variant)
+            logits = logits_of_variants(calls, rows, 2 * len(counts), variant, pixels)
             if logits is not None:
                 wanted = classes[rows].repeat_interleave(2 * len(counts))
                 found[0, rows] = (logits.argmax(1) == wanted).to(pixels).view(len(rows), -1)

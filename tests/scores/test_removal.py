@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from locality.attribution import integrated_gradients
 from locality.model_calls import open_model
+from locality.model_calls.randomness import image_seeds
 from locality.scores.removal import Curve, PixelOrder, chance_curves, removal_curves
 
 quantus: Any = importlib.import_module("quantus")  # untyped
@@ -116,7 +117,7 @@ def test_ties_depend_on_the_image_and_the_seed_only(images: Tensor) -> None:
         alone = removal_curves(model, images[row, None], maps[row, None], 1, chunk=2)["map"].deletion.output
         assert torch.allclose(alone[0], whole[row], atol=1e-6)
     assert not torch.allclose(removal_curves(model, images, maps, 1, seed=1)["map"].deletion.output, whole, atol=1e-6)
-    order = PixelOrder.of(torch.zeros(4, 1, 8, 8), images, 0)
+    order = PixelOrder.of(torch.zeros(4, 1, 8, 8), image_seeds(images, 0))
     for count in (0, 1, 31, 64):
         assert order.first(2, count).sum() == count
     first = torch.stack([order.first(row, 20) for row in range(4)])
