@@ -104,13 +104,20 @@ def road(
             order = PixelOrder.of(values, seeds)
             rows = order.finite.nonzero()[:, 0].tolist()
 
-            def variant(row: int, number: int, out: Tensor, order: PixelOrder = order) -> None:
+            variants: dict[int, Tensor] = {}  # of the row that is asked for
+
+            def variant(
+                row: int, number: int, out: Tensor, order: PixelOrder = order, variants: dict[int, Tensor] = variants
+            ) -> None:
                 """The image without its most relevant pixels, at each share, and then without its least relevant ones."""
-                most, count = number < len(counts), counts[number % len(counts)]
-                removed = order.first(row, count) if most else ~order.first(row, size - count)
-                removed = removed.to(pixels.device)
-                filled = linear_imputation(pixels[row, None], removed[None, None], tolerance)[0]
-                torch.add(filled, fields[row] * removed, out=out)
+                if row not in variants:
+                    variants.clear()
+                    most = [order.first(row, count) for count in counts]
+                    least = [~order.first(row, size - count) for count in counts]
+                    removed = torch.stack(most + least)[:, None].to(pixels.device)
+                    repeated = pixels[row].expand(len(removed), -1, -1, -1)
+                    variants[row] = linear_imputation(repeated, removed, tolerance) + fields[row] * removed
+                out.copy_(variants[row][number])
 
             found = pixels.new_full((2, len(pixels), 2 * len(counts)), torch.nan)  # kept, probability
             logits = logits_of_variants(calls, rows, 2 * len(counts), variant, pixels)

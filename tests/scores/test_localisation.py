@@ -61,6 +61,17 @@ def test_the_component_tree_is_thresholding_and_labelling(seed: int, components:
     assert found == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.parametrize("side", [1, 9, 41])
+@pytest.mark.parametrize("components", ["all", "largest"])
+def test_maps_of_all_levels_with_many_and_few_maxima(side: int, components: Components) -> None:
+    """Noise has a maximum for every nine pixels, smooth maps have few, long slopes and plateaus."""
+    noise = torch.randn(1, 3, 45, 61, generator=torch.Generator().manual_seed(side))
+    maps = torch.from_numpy(ndimage.uniform_filter(noise.numpy(), (0, 0, side, side), mode="nearest"))
+    boxes = [Box(12, 8, 40, 37), Box(30.5, 20, 60, 44)]
+    expected = by_definition(map_levels(maps)[0], boxes, components)
+    assert box_overlaps(maps, [boxes], components)[0] == pytest.approx(expected, abs=1e-6)
+
+
 def test_the_largest_component_and_the_best() -> None:
     """A small bright square on the object and a large one beside it."""
     maps = torch.zeros(1, 1, 20, 20)

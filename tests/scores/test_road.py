@@ -96,6 +96,52 @@ def test_grad_cam_in_its_own_steps(images: Tensor) -> None:
     assert found.probability_gap.numpy() / 2 == pytest.approx(np.array(combined), abs=1e-4)
 
 
+def test_kept_is_the_prediction_also_below_one_half() -> None:
+    """Of several classes the most probable one counts, although it seldom has more than half of the probability."""
+    images = torch.rand(12, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+
+    def thirds(inputs: Tensor) -> Tensor:
+        rough = (inputs.diff(dim=2) ** 2).mean((1, 2))
+        return 10 * torch.stack([rough[:, start::4].mean(1) for start in range(4)], 1)
+
+    shares = (0.3, 0.6)
+    maps = normal_maps(4, 12)
+    found = road(thirds, images, maps, shares=shares, **TIGHT)["map"]
+    kept = []
+    for image, values in zip(images, maps.sum(1), strict=True):
+        predicted = thirds(image[None]).argmax()
+        order = (-values).flatten().argsort()
+        holes = [order[: round(64 * share)].numpy() for share in shares]
+        filled = [torch.from_numpy(noisy_linear_imputation(image.numpy(), gone, noise=0)).float() for gone in holes]
+        kept.append([float(thirds(one[None]).argmax() == predicted) for one in filled])
+    assert found.kept_most.tolist() == kept
+    assert (found.kept_most != (found.probability_most > 0.5)).any()
+
+
+def test_the_imputation_of_all_variants_is_the_factorisation() -> None:
+    """Of an image as large as those that networks take: pixels to 1e-4, probabilities to 1e-6 per unit of a logit."""
+    image = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(1))
+    maps = torch.randn(1, 1, 64, 64, generator=torch.Generator().manual_seed(2))
+    maps = torch.nn.functional.avg_pool2d(maps, 9, 1, 4)
+    seen: list[Tensor] = []
+
+    def model(inputs: Tensor) -> Tensor:
+        seen.append(inputs.clone())
+        return edges(inputs) / 100
+
+    shares = (0.1, 0.5, 0.9)
+    found = road(model, image, maps, 0, shares=shares, **TIGHT)["map"]
+    order = (-maps).flatten().argsort()
+    counts = [round(64 * 64 * share) for share in shares]
+    removed = [order[:count] for count in counts] + [order.flip(0)[:count] for count in counts]
+    exact = torch.stack(
+        [torch.from_numpy(noisy_linear_imputation(image[0].numpy(), gone.numpy(), noise=0)).float() for gone in removed]
+    )
+    assert (torch.cat(seen)[-6:] - exact).abs().max() < 1e-4
+    probability = (edges(exact) / 100).softmax(1)[:, 0]
+    assert torch.allclose(torch.cat((found.probability_most[0], found.probability_least[0])), probability, atol=1e-6)
+
+
 def test_a_network_with_known_evidence() -> None:
     """Only the left half counts. Removing it loses the class, removing the other half does not."""
     images = torch.full((8, 3, 8, 8), 0.5)
