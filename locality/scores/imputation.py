@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from locality.errors import ArgumentError
-from locality.scores.imputation_grids import Grid, correction, grids_of, start
+from locality.scores.imputation_grids import correction, grids_of, start
 
 TOLERANCE = 1e-3  # root mean square error in pixels: a tenth of ROAD's noise
 MAX_ITERATIONS = 200  # reached by no mask that was tried

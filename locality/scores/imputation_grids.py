@@ -1,11 +1,11 @@
 """The coarser grids of linear imputation, and a cycle over them that takes a residual to about its error.
 
 A pixel of the next grid is a block of 2×2, and is unknown if all four are; the weights are the same on all grids. Let T be
-the sum over a 3×3 neighbourhood with weights 1 2 1 in both directions, and D the same sum of ones inside the image, 16 but at
-its border. Then 12·A = D − T, and Jacobi's iteration damped by D/(D + …) is x ← T(x)/D: smoothing is a binomial filter. A
-block's correction is given to its four pixels, and the smoothing that follows makes that a linear interpolation.
+the sum over a 3×3 neighbourhood with weights 1 2 1 in both directions, and D the same sum of ones inside the image, 16 but
+at its border. Then 12·A = D − T, and Jacobi's iteration with damping 1 − 4/D is x ← T(x)/D: smoothing is a binomial filter.
+A block's correction is given to its four pixels, and the smoothing that follows makes that a linear interpolation.
 
-Arrays are flat with a ring of zeros, so that they may be shifted in any direction. In numpy, one plane at a time where planes
+Arrays are flat with a ring of zeros, so that they may be shifted in any direction. In numpy, one plane at a time where they
 are large: what is in the processor's cache is computed several times as fast.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -86,7 +87,8 @@ class Grid:
 
     def _of(self, masks: Array, place: tuple[int, ...]) -> Array:
         """The masks of a place: of one plane M, of an image 1×M, of all N×1×M."""
-        return masks[place[0], 0] if len(place) == 2 else masks[place]
+        chosen: Array = masks[place[0], 0] if len(place) == 2 else masks[place]
+        return chosen
 
 
 def _filtered(values: Array, width: int, scratch: Scratch, out: Array) -> None:
@@ -123,7 +125,9 @@ def _grid(holes: NDArray[np.bool_], inside: NDArray[np.bool_], dense: bool) -> G
     diagonal = np.zeros_like(ones)
     _filtered(ones, width + 2, Scratch(), diagonal)
     diagonal = np.where(ones > 0, diagonal, np.float32(16))
-    inverse = _dense_inverse(holes.reshape(count, -1), diagonal.reshape(height + 2, width + 2)[1:-1, 1:-1]) if dense else None
+    inverse = (
+        _dense_inverse(holes.reshape(count, -1), diagonal.reshape(height + 2, width + 2)[1:-1, 1:-1]) if dense else None
+    )
     return Grid(height, width, unknown, unknown / diagonal, diagonal, inverse)
 
 
@@ -134,7 +138,8 @@ def _dense_inverse(unknown: NDArray[np.bool_], diagonal: Array) -> Array:
     matrix = STABLE * np.diag(diagonal.ravel()) - np.kron(*near)
     both = unknown[:, :, None] & unknown[:, None, :]
     inverse = np.linalg.inv(np.where(both, matrix, np.eye(size)).astype(np.float32))
-    return np.where(both, inverse, np.float32(0))
+    masked: Array = np.where(both, inverse, np.float32(0))
+    return masked
 
 
 def correction(grids: list[Grid], residual: Array) -> Array:
@@ -207,7 +212,7 @@ def start(grids: list[Grid], images: Array, holes: NDArray[np.bool_]) -> Array:
     grids[0].inside(known[0])[:, :, :height, :width] = bits.view(np.float32)
     there = [grids[0].ringed(count, 1)]  # 1 where at least one pixel of a block is known
     grids[0].inside(there[0])[:, 0, :height, :width] = ~holes
-    for grid, below in zip(grids, grids[1:], strict=False):
+    for grid, below in pairwise(grids):
         sums, numbers = below.ringed(count, channels), below.ringed(count, 1)
         for place in grid.places(known[-1]):
             _restrict(grid, below, known[-1][place], sums[place])
@@ -216,7 +221,7 @@ def start(grids: list[Grid], images: Array, holes: NDArray[np.bool_]) -> Array:
         there.append((numbers > 0).astype(np.float32))
     mean = known[-1].sum(2, keepdims=True) / np.maximum(there[-1].sum(2, keepdims=True), 1)
     last = grids[-1]
-    values = known[-1] + grids[-1].unknown * mean
+    values: Array = known[-1] + grids[-1].unknown * mean
     rest = np.zeros_like(values)
     error = np.zeros_like(values)
     for place in last.places(values):

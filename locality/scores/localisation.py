@@ -112,7 +112,5 @@ def _best_alive(tree: ComponentTree, value: Array) -> Array:
     """255: the largest value of the components that exist at each threshold, 0 if there are none."""
     largest = np.zeros((LEVELS, LEVELS))  # by the threshold from which on, and by the level below which a component exists
     np.maximum.at(largest.reshape(-1), tree.above * LEVELS + tree.level, value)
-    largest = np.maximum.accumulate(largest, axis=0)[:-1]
-    largest = np.maximum.accumulate(largest[:, ::-1], axis=1)[:, ::-1]
-    best: Array = np.diagonal(largest, offset=1)
+    best: Array = np.triu(np.maximum.accumulate(largest, axis=0), 1).max(1)[:-1]
     return best
