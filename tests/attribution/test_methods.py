@@ -185,6 +185,19 @@ def test_boundary_smooth_gradient_is_smooth_gradient_at_the_point(
         BSG(network, samples=0)
 
 
+def test_boundary_smooth_gradient_keeps_class_and_noise_of_the_image(
+    network: nn.Module, images: Tensor, make_edge: Edge
+) -> None:
+    flatten = nn.Flatten()
+    image, across = torch.tensor([[[[0.8, 0.4]]]]), torch.tensor([[[[0.3, 0.7]]]])
+    assert boundary_smooth_gradient(flatten, image, across, samples=3).flatten().tolist() == [1.0, 0.0]
+    found = torch.tensor([False, True, True, False, True, True, False])
+    points = torch.rand(images.shape, generator=torch.Generator().manual_seed(1))
+    several = boundary_smooth_gradient(network, images, make_edge(points, found), 1, samples=3)
+    alone = boundary_smooth_gradient(network, images[4, None], points[4, None], 1, samples=3)
+    assert torch.allclose(several[4], alone[0], atol=1e-6)
+
+
 def test_smooth_gradient_has_the_published_defaults_and_leaves_the_unit_range() -> None:
     seen = []
 

@@ -78,6 +78,27 @@ def test_chance_is_the_same_change_elsewhere(images: Tensor, masks: Tensor) -> N
     assert torch.equal(found.overlap, overlap)
 
 
+def test_the_logit_is_that_of_the_first_prediction_and_draws_are_averaged(images: Tensor, masks: Tensor) -> None:
+    """Greying turns the decision: class 1 has a constant logit between those of the image and of the grey one."""
+    weights = torch.where(masks[0], images[0], torch.zeros(1))
+    before, grey = float((weights * images[0]).sum()), float((weights * images[0].mean((1, 2), keepdim=True)).sum())
+    assert before > grey + 0.1
+
+    class Turned(nn.Module):
+        def forward(self, inputs: Tensor) -> Tensor:
+            logit = (inputs * weights).sum((1, 2, 3))
+            return torch.stack((logit, torch.full_like(logit, (before + grey) / 2)), 1)
+
+    found = region_tests(Turned(), images[:1], masks[:1], [(0,)], settings=RegionSettings(draws=3, sigma=1e-4))
+    greyed = found.outcomes["inside_greyed", "region"]
+    assert (found.prediction.item(), greyed.prediction.item(), greyed.kept.item()) == (0, 1, 0.0)
+    assert greyed.logit_change.item() == pytest.approx(grey - before, abs=1e-4)
+    for name in ("inside_noise", "outside_noise"):  # too little noise to turn the decision, in any draw
+        noisy = found.outcomes[name, "region"]
+        assert (noisy.kept.item(), noisy.correct.item()) == (1.0, 1.0)
+        assert abs(noisy.logit_change.item()) < 0.1
+
+
 def test_a_swapped_background_is_the_donor_s_without_its_object(images: Tensor, masks: Tensor) -> None:
     donors, theirs = torch.full_like(images, 0.25), torch.zeros_like(masks)
     theirs[..., 3:9] = True

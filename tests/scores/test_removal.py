@@ -13,6 +13,7 @@ from known_models import small_network
 from torch import Tensor, nn
 
 from locality.attribution import integrated_gradients
+from locality.attribution.baselines import blurred
 from locality.model_calls import open_model
 from locality.model_calls.randomness import image_seeds
 from locality.scores.removal import Curve, PixelOrder, chance_curves, removal_curves
@@ -154,6 +155,19 @@ def test_the_default_baselines(images: Tensor) -> None:
     assert torch.allclose(ends[0], torch.stack((whole, grey), 1), atol=1e-5)
     assert torch.allclose(ends[1][:, 1], whole, atol=1e-5)
     assert not torch.allclose(ends[1][:, 0], grey, atol=1e-3)  # the blurred image is not the mean colour
+
+
+def test_deletion_fills_with_the_mean_and_insertion_starts_from_the_blur(images: Tensor) -> None:
+    """The points between: half of the pixels are the image's, the others those of either baseline."""
+    model, maps = small_network().eval(), normal_maps(1)
+    found = removal_curves(model, images, maps, 2, steps=2)["map"]
+    summed = maps.sum(1, keepdim=True)
+    top = summed > summed.flatten(1).median(1).values.view(-1, 1, 1, 1)  # the lower of the two in the middle
+    half = torch.where(top, images.mean((2, 3), keepdim=True), images), torch.where(top, images, blurred(images))
+    for curve, points in zip((found.deletion, found.insertion), half, strict=True):
+        with torch.no_grad():
+            expected = model(points).softmax(1)[:, 2]
+        assert torch.allclose(curve.output[:, 1], expected, atol=1e-6)
 
 
 def test_undefined_maps_and_the_number_of_passes(images: Tensor) -> None:
