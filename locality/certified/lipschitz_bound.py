@@ -121,6 +121,8 @@ def float64_copy(model: nn.Module) -> nn.Module:
     """A copy of the model in float64 on the CPU, which is what is certified; raises where a copy means something else."""
     if not isinstance(model, nn.Module):
         raise ArgumentTypeError("model", "a torch module, whose layers can be bounded", type(model).__name__, INSTEAD)
+    if any(isinstance(part, torch.jit.ScriptModule) for part in model.modules()):
+        raise ArgumentError("model", "made of layers with a Lipschitz bound", "a TorchScript program", INSTEAD)
     low = {tensor.dtype for tensor in model.parameters() if tensor.is_floating_point() and tensor.dtype.itemsize < 4}
     if low:
         hint = "certify model.float(), which has the same weights; logits of half precision have no useful bound"

@@ -325,6 +325,10 @@ class Bent(nn.Linear):
         return 2 * super().forward(inputs)
 
 
+class Program(torch.jit.ScriptModule):
+    """A program as `torch.jit.load` returns it: its layers are no objects of Python."""
+
+
 def hooked() -> nn.Module:
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, 2))
     model[0].register_forward_hook(lambda layer, inputs, output: 2 * output)
@@ -349,6 +353,7 @@ def hooked() -> nn.Module:
         (nn.Sequential(nn.Flatten(), nn.Linear(12, 1)), "one that returns N×K logits of two classes"),
         (nn.Sequential(nn.Flatten(), nn.Linear(27, 2)), r"`input_size` must be of a size that layer 1 \(Linear\) takes"),
         (hooked(), "without hooks and replaced methods"),
+        (nn.Sequential(Program()), "made of layers with a Lipschitz bound, got 'a TorchScript program'"),
         (
             nn.Sequential(nn.MaxPool2d(1, return_indices=True), nn.Flatten(), nn.Linear(12, 2)),
             r"`model` must be made of layers that return one tensor, got 'tuple of MaxPool2d \(0\)'",
