@@ -245,8 +245,10 @@ def check_name(name: str, layer: str | None) -> None:
 
 
 def submodule(model: nn.Module, name: str) -> nn.Module:
-    """The module of the model with this name."""
+    """The module of the model with this name, or with `net.` before it: a loaded network is the `net` of a PixelModel."""
     parts: dict[str, nn.Module] = dict(model.named_modules())
+    if name not in parts and f"net.{name}" in parts:
+        return parts[f"net.{name}"]
     if name not in parts or not name:
         hint = did_you_mean(name, parts, 0.3) or f"there are {', '.join(list(parts)[1:4])}, …"
         raise ArgumentError("layer", "the name of a module of the model", name, hint)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from locality.attribution import method, saliency_map
-from locality.attribution.captum_methods import DEFAULTS, captum_names, patches
+from locality.attribution.captum_methods import DEFAULTS, captum_names, patches, submodule
 from locality.zoo.load import load_model
 
 FITTED = {"KernelShap", "Lime"}  # with scikit-learn
@@ -250,3 +250,8 @@ def test_a_layer_before_a_relu_in_place(network: nn.Module, images: Tensor) -> N
     expected = method("captum:LayerIntegratedGradients@stem.1")(apart).attribute(images, target=1)
     assert expected.abs().max() > 1e-5
     assert torch.equal(found, expected)
+
+
+def test_a_layer_of_a_loaded_network_has_the_name_in_its_own_code(network: nn.Module) -> None:
+    inside = nn.ModuleDict({"net": network})
+    assert submodule(inside, "body.0") is submodule(inside, "net.body.0") is submodule(network, "body.0")
