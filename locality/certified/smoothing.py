@@ -29,7 +29,8 @@ class Smoothing:
     """CERTIFY of Cohen et al. 2019: R = σ·Φ⁻¹(p̲), p̲ the Clopper–Pearson lower bound on P[F(x + ε) = c]; p̲ ≤ ½ abstains.
 
     The class c is the most frequent of `selection_samples` draws (n₀ in the paper), p̲ comes from `samples` others (n): the
-    same draws for both would invalidate the bound. Draws depend on the image's pixels and the seed alone.
+    same draws for both would invalidate the bound. Draws depend on the image's pixels and the seed alone. Copies on which
+    the model abstains vote for no class; if they are the most frequent, the vote abstains.
 
     >>> import torch
     >>> certify = Smoothing(sigma=0.1, samples=1000)
@@ -89,10 +90,12 @@ def certify_by_votes(
     with open_model(model, pixels, chunk, bounds) as calls:
         for image, number in zip(pixels, image_seeds(pixels, settings.seed), strict=True):
             generator = torch.Generator().manual_seed(number)
-            selection = count_votes(calls, image[None], settings.sigma, settings.selection_samples, generator, count)
+            selection = count_votes(model, calls, image[None], settings.sigma, settings.selection_samples, generator, count)
             chosen = int(selection.argmax())
-            successes = int(count_votes(calls, image[None], settings.sigma, settings.samples, generator, count)[chosen])
+            bounding = count_votes(model, calls, image[None], settings.sigma, settings.samples, generator, count)
+            abstained = chosen == len(selection) - 1  # the last count
             chosen_classes.append(chosen)
+            successes = 0 if abstained else int(bounding[chosen])
             lower_bounds.append(clopper_pearson_lower(successes, settings.samples, settings.alpha))
     probability = torch.tensor(lower_bounds, dtype=torch.float64)
     prediction = torch.where(probability > 0.5, torch.tensor(chosen_classes), ABSTAINED)

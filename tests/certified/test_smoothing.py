@@ -8,7 +8,7 @@ import torch
 from known_models import linear_model
 from relu_layer import phi
 from scipy.stats import binomtest, norm
-from torch import Tensor
+from torch import Tensor, nn
 
 from locality.certified import CERTIFICATES
 from locality.certified.smoothing import Smoothing, clopper_pearson_lower
@@ -113,3 +113,25 @@ def test_bad_images() -> None:
 
 def test_smoothing_is_in_the_table() -> None:
     assert CERTIFICATES["smoothing"] is Smoothing
+
+
+class Shy(nn.Module):
+    """Logits x, −x of the first pixel's distance x from ½; no decision where |x| is below 0.2."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        value = images[:, 0, 0, 0] - 0.5
+        return torch.stack([value, -value], dim=1)
+
+    def abstains(self, logits: Tensor) -> Tensor:
+        return logits.abs().amax(1) < 0.2
+
+
+def test_abstentions_of_the_model_vote_for_no_class() -> None:
+    images = torch.tensor([0.5, 0.75, 1.0]).view(3, 1, 1, 1)
+    counts = votes(Shy(), images, sigma=0.05, samples=1000)
+    own = [1 - phi(torch.tensor(4.0)), phi(torch.tensor(1.0)), phi(torch.tensor(6.0))]
+    assert (counts[:, 0] / 1000).tolist() == pytest.approx([float(one) for one in own], abs=4 * 0.5 / 1000**0.5)
+    certificate = Smoothing(sigma=0.05, samples=1000)(Shy(), images)
+    assert certificate.prediction.tolist() == [-1, 0, 0]
+    assert certificate.radius[0] == 0
+    assert 0 < certificate.radius[1] <= 0.05  # the network abstains below 0.7
