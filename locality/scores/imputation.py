@@ -44,16 +44,18 @@ def linear_imputation(images: Tensor, removed: Tensor, tolerance: float = TOLERA
     if not 0 < tolerance < math.inf:
         raise ArgumentError("tolerance", "a positive number of pixels", tolerance)
     values, holes = images.detach().float().cpu().numpy(), removed[:, 0].cpu().numpy()
-    filled = images.detach().clone()
     counts = holes.sum((1, 2))
-    filled[torch.from_numpy(counts == holes[0].size).to(images.device)] = torch.nan
     some = np.flatnonzero((counts > 0) & (counts < holes[0].size))
+    exact = images.dtype == torch.float32  # then what is known comes back as it was
     size = max(1, TOGETHER // values[0].size)
+    if exact and len(some) == len(values) <= size:
+        return torch.from_numpy(_imputed(values, holes, tolerance)).to(images.device)
+    filled = images.detach().clone()
+    filled[torch.from_numpy(counts == holes[0].size).to(images.device)] = torch.nan
     for first in range(0, len(some), size):
         rows = some[first : first + size]
         solved = torch.from_numpy(_imputed(values[rows], holes[rows], tolerance)).to(images)
         places = torch.from_numpy(rows).to(images.device)
-        exact = images.dtype == torch.float32  # then what is known comes back as it was
         filled[places] = solved if exact else torch.where(removed[places], solved, images[places])
     return filled
 
@@ -80,6 +82,9 @@ def _imputed(images: Array, holes: NDArray[np.bool_], tolerance: float) -> Array
         # What is left after this correction, if corrections go on to shrink as from the last one to this one.
         rate = np.clip(largest / last, CYCLE_LEAVES**2, 1) if last is not None else np.ones_like(largest)
         done = largest * rate <= tolerance**2 * count
+        if done.all() and len(rows) == len(images):
+            values += error
+            return np.ascontiguousarray(finest.inside(values)[..., :height, :width])
         if done.any():
             solution[rows[done]] = finest.inside(values[done] + error[done])[..., :height, :width]
             keep = ~done

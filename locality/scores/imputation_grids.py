@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 COARSEST = 64  # pixels: a dense inverse
 DENSE = 256  # pixels, up to which there is one
+VISITS = (1, 2, 2)  # of the coarser grid, from each of the finest grids; 1 from the others
 SWEEPS = 2  # before and after the correction by the coarser grid
 START_SWEEPS = 16  # on a coarsest grid without an inverse
 STABLE = 1.001  # times the diagonal on the coarsest grid, where everything may be unknown
@@ -148,7 +149,7 @@ def correction(grids: list[Grid], residual: Array) -> Array:
 
 
 def _cycle(grids: list[Grid], level: int, residual: Array) -> Array:
-    """Smooth, correct by the coarser grid, smooth again; twice, but on the finest grid."""
+    """Smooth, correct by the coarser grid, smooth again; on some grids twice."""
     grid, error = grids[level], np.zeros_like(residual)
     if level + 1 == len(grids):
         _solve(grid, residual, error)
@@ -156,7 +157,7 @@ def _cycle(grids: list[Grid], level: int, residual: Array) -> Array:
     below = grids[level + 1]
     coarse = below.ringed(*residual.shape[:2])
     rest = np.empty(residual[next(grid.places(residual))].shape, np.float32)
-    for visit in range(2 if level else 1):
+    for visit in range(VISITS[level] if level < len(VISITS) else 1):
         for place in grid.places(residual):
             part = error[place]
             for sweep in range(SWEEPS):

@@ -1,5 +1,6 @@
 """Integrated Gradients against Captum's, against completeness, and against closed forms."""
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -9,7 +10,7 @@ from captum.attr._utils.approximation_methods import approximation_parameters  #
 from torch import Tensor, nn
 
 from locality.attribution import integrated_gradients
-from locality.attribution.baselines import baseline_images
+from locality.attribution.baselines import baseline_images, blurred
 from locality.attribution.integrated_gradients import RULES, AutoPoints, quadrature
 from locality.model_calls import open_model
 
@@ -199,3 +200,18 @@ def test_baselines_as_tensors_broadcast(linear: nn.Module) -> None:
 def test_wrong_paths_are_refused(linear: nn.Module, options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         integrated_gradients(linear, torch.rand(3, 3, 4, 4), 1, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("height", "width"), [(40, 9), (3, 64), (16, 16)])
+def test_blur_is_a_convolution_with_reflected_borders(height: int, width: int) -> None:
+    """Of 15 % of the shorter side, cut off at three standard deviations or at the size of the image."""
+    images = torch.rand(2, 3, height, width, generator=torch.Generator().manual_seed(0))
+    sigma, expected = max(0.15 * min(height, width), 0.5), images
+    for axis, side in ((2, height), (3, width)):
+        radius = min(math.ceil(3 * sigma), side - 1)
+        weights = torch.exp(-(torch.arange(-radius, radius + 1).float() ** 2) / (2 * sigma**2))
+        padding = (0, 0, radius, radius) if axis == 2 else (radius, radius, 0, 0)
+        kernel = (weights / weights.sum()).view(1, 1, *((-1, 1) if axis == 2 else (1, -1)))
+        padded = torch.nn.functional.pad(expected, padding, mode="reflect").flatten(0, 1)[:, None]
+        expected = torch.nn.functional.conv2d(padded, kernel).view_as(images)
+    assert torch.allclose(blurred(images, 0.15), expected, atol=1e-6)
