@@ -36,12 +36,14 @@ def linear_distances(model: nn.Module, images: Tensor) -> Tensor:
 def drawn_nets() -> dict[str, nn.Module]:
     torch.manual_seed(0)
     nets: dict[str, nn.Module] = {}
-    for name in ("liresnet", "lip_convnet", "lip_resnet"):
-        net = NETS[name](4, depth=2, width=4, dimension=6)
+    for name, stride in (("liresnet", 4), ("liresnet", 2), ("lip_convnet", 4), ("lip_resnet", 4)):
+        net = NETS[name](4, depth=2, width=4, dimension=6, stride=stride)
         for weight_name, weight in net.named_parameters():
             if "multiplier" in weight_name:  # the conventional blocks begin as the identity
                 weight.data = torch.full_like(weight, 0.5)
-        nets[name] = PixelModel(net, ModelSpec(name, (64, 64), 64, mean=(0.5,) * 3, std=(1.0,) * 3)).eval()
+        nets[name if stride == 4 else f"{name}, stride 2"] = PixelModel(
+            net, ModelSpec(name, (64, 64), 64, mean=(0.5,) * 3, std=(1.0,) * 3)
+        ).eval()
     network = small_network()
     normalised = network[1]  # type: ignore[index]
     normalised.running_mean, normalised.running_var = 0.1 * torch.randn(8), torch.rand(8) + 0.5

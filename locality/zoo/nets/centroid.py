@@ -95,6 +95,7 @@ def centroid_net(
     depth: int = 6,
     width: int = 64,
     dimension: int = 512,
+    stride: int = 4,
     features: int = 16,
     per_class: int = 1,
     eta: float = 0.2,
@@ -105,5 +106,5 @@ def centroid_net(
     """
     if not 1 <= features <= dimension:
         raise ArgumentError("features", f"a whole number from 1 to the dimension {dimension:,}", features)
-    encoder = list(liresnet(classes, depth=depth, width=width, dimension=dimension))[:-1]
+    encoder = list(liresnet(classes, depth=depth, width=width, dimension=dimension, stride=stride))[:-1]
     return CentroidNet(*encoder, LipschitzLinear(dimension, features), CentroidHead(features, classes, per_class, eta))

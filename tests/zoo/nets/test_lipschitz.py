@@ -191,9 +191,26 @@ def test_options_of_the_networks(name: str) -> None:
         ({"depth": 0}, "`depth` must be a whole number from 1 to 256, got 0"),
         ({"width": 3}, "`width` must be even, because MinMax pairs channels, got 3"),
         ({"dimension": 99_999}, "`dimension` must be a whole number from 1 to 8,192, got 99999"),
+        ({"stride": 3}, "`stride` must be 2 or 4, got 3"),
     ):
         with pytest.raises(ValueError, match=sentence):
             NETS[name](5, **options)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_stem_of_stride_2_gives_the_blocks_larger_maps(name: str) -> None:
+    """The sides that layers are told, for power iteration and bounds, are those of the maps they get."""
+    net = NETS[name](5, depth=1, width=4, dimension=6, stride=2)
+    assert isinstance(net, LipschitzNet)
+    maps, sides = torch.rand(2, 3, 64, 64), []
+    for layer in net:
+        if isinstance(layer, LipschitzConv2d):
+            assert layer.size == maps.shape[-1]
+        if isinstance(layer, LinearResidual | ConventionalResidual) or (name == "lip_convnet" and layer is net[2]):
+            sides.append(maps.shape[-1])
+        maps = layer(maps)
+    assert sides == [32]
+    assert maps.shape == (2, 5)
 
 
 def test_networks_can_be_built_without_memory() -> None:
