@@ -5,8 +5,9 @@
 
 The `train` split has 400 photographs per class. The last 80 by number are held out, the others train; `eval` is not used.
 The networks have 32 channels and train for 20 epochs; `polish_1` continues `base` for 5 more with light augmentation.
-From `full` on, they have the 64 channels of `tiny_liresnet` and train for 45 epochs, or as many as the row says. Rows are
-compared with `base` or `full`, the earlier recipe at their size, on the same images. The zip of Tiny-ImageNet is the one
+From `full` on, they have 64 channels and train for 45 epochs. `full_again` is the recipe of `full` after a change of the
+order of sums in training, which shows how far two runs differ; `maps_32` and `maps_32_48` have a stem of stride 2 and 32 and
+48 channels. Rows are compared with `base`, `full` or `full_again` on the same images. The zip of Tiny-ImageNet is the one
 that LOCALITY_TINY_IMAGENET names. Finished rows are kept; with --only, what --out has about other rows stays in it.
 """
 
@@ -83,7 +84,9 @@ ROWS: dict[str, dict[str, Any]] = {
     "full": FULL,
     "moved": FULL | {"augmentation": MOVED},
     "moved_more": FULL | {"augmentation": MOVED_MORE},
-    "long_1.2": FULL | {"epochs": 120, "loss": up_to(1.2)},
+    "full_again": FULL,
+    "maps_32": FULL | {"net": {**FULL_SIZE, "width": 32, "stride": 2}},
+    "maps_32_48": FULL | {"net": {**FULL_SIZE, "width": 48, "stride": 2}},
 }
 
 
@@ -154,6 +157,8 @@ def summary(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 def first_of(row: str) -> str:
     """The row that a row is compared with: the earlier recipe at the same size of the network."""
+    if row == "full_again" or row.startswith("maps_"):
+        return "full_again"
     return "full" if ROWS[row].get("net") == FULL_SIZE else "base"
 
 

@@ -123,19 +123,20 @@ def test_settings_are_chosen_on_training_photographs_that_do_not_train(tmp_path:
 def test_rows_of_settings_are_compared_at_their_size_and_added(tmp_path: Path) -> None:
     settings = importlib.import_module("certified_settings")
     assert {settings.first_of(row) for row in ("la", "polish_1", "base")} == {"base"}
-    assert {settings.first_of(row) for row in ("full", "long_1.2")} == {"full"}
+    assert {settings.first_of(row) for row in ("full", "moved")} == {"full"}
+    assert {settings.first_of(row) for row in ("full_again", "maps_32_48")} == {"full_again"}
     recipes = {
-        row: recipe_from(settings.recipe_table(row, tmp_path / "some.zip", tmp_path), row) for row in ("full", "long_1.2")
+        row: recipe_from(settings.recipe_table(row, tmp_path / "some.zip", tmp_path), row) for row in ("full", "moved")
     }
     assert recipes["full"].net.options == {"depth": 6, "width": 64, "dimension": 512}
-    assert recipes["long_1.2"].epochs > recipes["full"].epochs
-    rows = {"full": run([True, True], [0.2, 0.1]), "long_1.2": run([True, False], [0.2, 0.2])}
+    assert recipes["moved"].augmentation != recipes["full"].augmentation
+    rows = {"full": run([True, True], [0.2, 0.1]), "moved": run([True, False], [0.2, 0.2])}
     found = settings.summary(rows)
-    assert found["long_1.2"]["clean change"]["difference"] == -0.5
-    assert found["long_1.2"]["verified change"]["difference"] == 0.0
+    assert found["moved"]["clean change"]["difference"] == -0.5
+    assert found["moved"]["verified change"]["difference"] == 0.0
     assert "clean change" not in found["full"]
-    alone = settings.summary({"long_1.2": rows["long_1.2"]})
-    assert "clean change" not in alone["long_1.2"]  # what it is compared with is not there
-    both = settings.added({"rows": {"long_1.2": alone["long_1.2"], "la": {"minutes": 1}}}, {"long_1.2": found["long_1.2"]})
-    assert list(both["rows"]) == list(both["changes"]) == ["la", "long_1.2"]
-    assert both["rows"]["long_1.2"] == found["long_1.2"]
+    alone = settings.summary({"moved": rows["moved"]})
+    assert "clean change" not in alone["moved"]  # what it is compared with is not there
+    both = settings.added({"rows": {"moved": alone["moved"], "la": {"minutes": 1}}}, {"moved": found["moved"]})
+    assert list(both["rows"]) == list(both["changes"]) == ["la", "moved"]
+    assert both["rows"]["moved"] == found["moved"]
