@@ -344,7 +344,10 @@ def test_the_looser_radius_of_a_lipschitz_bound() -> None:
         ),
         (lambda: Centroid()(linear_centroids(0.2).half(), torch.rand(1, 1, 1, 2)), "in float32 or float64"),
         (lambda: Centroid()(linear_centroids(0.2), 2 + torch.rand(1, 1, 1, 2)), r"`images` must be in \[0, 1\]"),
-        (lambda: Lipschitz()(linear_centroids(0.2), torch.rand(1, 1, 1, 2)), "one that always decides.* Net is centroid"),
+        (
+            lambda: Lipschitz()(linear_centroids(0.2), torch.rand(1, 1, 1, 2)),
+            "one that always decides.* Net with `--by centroid`",
+        ),
         (lambda: CentroidNet(nn.Flatten(), MinMax()).centroid_head, "`head` must be a CentroidHead, got 'MinMax'"),
     ],
 )
