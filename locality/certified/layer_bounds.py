@@ -173,11 +173,13 @@ def _residual(block: ResidualBlock, shape: Shape) -> LayerBound:
     return inner.plus(short)
 
 
-def _batch_norm(layer: nn.BatchNorm2d, shape: Shape) -> LayerBound:
+def _batch_norm(layer: nn.BatchNorm2d | nn.BatchNorm1d, shape: Shape) -> LayerBound:
     mean, variance = layer.running_mean, layer.running_var
     if layer.training or mean is None or variance is None:
-        got = "training mode" if layer.training else "no running statistics"
-        hint = "call model.eval(): with statistics of the batch, one image's logits depend on the others"
+        statistics = "with statistics of the batch, one image's logits depend on the others"
+        got, hint = "training mode", f"call model.eval(): {statistics}"
+        if not layer.training:
+            got, hint = "no running statistics", f"train with track_running_stats=True: {statistics}"
         raise ArgumentError("model", "in eval mode with running statistics of BatchNorm", got, hint)
     ones = torch.ones_like(variance)
     factor = (ones if layer.weight is None else layer.weight.detach()) / (variance + layer.eps).sqrt()
@@ -266,6 +268,7 @@ LAYER_BOUNDS: dict[type[nn.Module], LayerFunction] = {
     nn.MaxPool2d: _max_pool,
     nn.LeakyReLU: _leaky_relu,
     nn.Hardtanh: _clamp,
+    nn.BatchNorm1d: _batch_norm,
     nn.ReLU6: _clamp,
     nn.ReLU: _exact,
     MinMax: _exact,

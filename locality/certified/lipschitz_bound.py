@@ -82,11 +82,11 @@ def lipschitz_bound(model: nn.Module, input_size: tuple[int, int], channels: int
     values = torch.zeros(1, *shape, dtype=torch.float64)
     for place, layer in named:
         before = tuple(values.shape[1:])
-        values = _evaluated(place, layer, values)
+        values = _evaluated(place, layer, values, input_size)
         bound = LAYER_BOUNDS[type(layer)](layer, before)
         whole = whole.then(bound)
         layers.append((f"{place} {type(layer).__name__}", bound.norm))
-    if _evaluated(name, head, values).shape[1:] != (head.out_features,) or head.out_features == 1:
+    if _evaluated(name, head, values, input_size).shape[1:] != (head.out_features,) or head.out_features == 1:
         raise ArgumentError("model", "one that returns N×K logits of two classes or more", str(head))
     differences, of_logit = _head_bounds(head)
     return LipschitzBound(whole.norm, tuple(layers), shape, differences, rounding=whole, head=of_logit)
@@ -104,13 +104,15 @@ def _head_bounds(head: nn.Linear | NormalisedHead | CentroidHead) -> tuple[Tenso
     return (rows[:, None] - rows[None]).norm(dim=2) * upwards, affine(row, row, bias, terms)
 
 
-def _evaluated(name: str, layer: nn.Module, values: Tensor) -> Tensor:
+def _evaluated(name: str, layer: nn.Module, values: Tensor, size: tuple[int, int]) -> Tensor:
     try:
         with torch.no_grad():
             output: Tensor = layer(values)
     except RuntimeError as error:
-        taken = f"of a size that layer {name} ({type(layer).__name__}) takes"
-        raise ArgumentError("input_size", taken, tuple(values.shape[1:])) from error
+        hint = (
+            f"layer {name} ({type(layer).__name__}) does not fit; resize the images to the size that the network is made for"
+        )
+        raise ArgumentError("input_size", "a size that the network takes", size, hint) from error
     if not isinstance(output, Tensor):  # a max pool with return_indices
         several = f"{type(output).__name__} of {type(layer).__name__} ({name})"
         raise ArgumentError("model", "made of layers that return one tensor", several)
@@ -150,7 +152,10 @@ def _check_plain(name: str, module: nn.Module, kind: type[nn.Module]) -> None:
     """Raise if the module computes something else than its type says."""
     hooks = any(part._forward_hooks or part._forward_pre_hooks for part in _own_parts(module))
     if hooks or any("forward" in vars(part) for part in _own_parts(module)) or type(module).forward is not kind.forward:
-        raise ArgumentError("model", "without hooks and replaced methods", f"{type(module).__name__} ({name}) with one")
+        got = f"{type(module).__name__} ({name}) with one"
+        raise ArgumentError(
+            "model", "without hooks and replaced methods", got, f"remove them if there is no need; {INSTEAD}"
+        )
 
 
 def _own_parts(module: nn.Module) -> Iterator[nn.Module]:

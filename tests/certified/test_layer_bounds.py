@@ -23,8 +23,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even k
 SHAPE = (4, 6, 6)
 
 
-def normalised(channels: int) -> nn.BatchNorm2d:
-    layer = nn.BatchNorm2d(channels)
+def normalised(layer: nn.BatchNorm1d | nn.BatchNorm2d) -> nn.Module:
+    channels = layer.num_features
     layer.running_mean, layer.running_var = torch.randn(channels), torch.rand(channels) + 0.1
     layer.weight.data, layer.bias.data = torch.randn(channels), torch.randn(channels)
     return layer
@@ -60,7 +60,8 @@ def layers() -> dict[str, tuple[nn.Module, float]]:
         "lipschitz conv": (LipschitzConv2d(4, 6, 3, 6, padding=1), 1.001),
         "linear residual": (LinearResidual(4, 6, 4), 1.001),
         "conventional residual": (conventional(), math.inf),
-        "batch norm": (normalised(4), 1.001),
+        "batch norm": (normalised(nn.BatchNorm2d(4)), 1.001),
+        "batch norm of features": (nn.Sequential(nn.Flatten(), normalised(nn.BatchNorm1d(144))), 1.001),
         "average pool": (nn.AvgPool2d(2), 1.001),
         "average pool overlapping": (nn.AvgPool2d(3, 2, padding=1), 1.001),
         "adaptive pool": (nn.AdaptiveAvgPool2d(3), 1.001),
@@ -169,7 +170,10 @@ def test_normalisation_divides_by_the_smallest_deviation() -> None:
     ("layer", "sentence"),
     [
         (nn.BatchNorm2d(4), r"`model` must be in eval mode .* got 'training mode': call model.eval\(\)"),
-        (nn.BatchNorm2d(4, track_running_stats=False).eval(), "got 'no running statistics'"),
+        (
+            nn.BatchNorm2d(4, track_running_stats=False).eval(),
+            r"got 'no running statistics': train with track_running_stats=True",
+        ),
         (nn.Dropout(), "`model` must be in eval mode, in which dropout does nothing"),
         (nn.Conv2d(4, 4, 3, padding=1, padding_mode="circular"), "`padding_mode` must be zeros"),
         (nn.AvgPool2d(3, 2, ceil_mode=True), "`AvgPool2d` must be one that divides by its kernel's size"),

@@ -353,8 +353,12 @@ def hooked() -> nn.Module:
         (nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(12, 2)), "in eval mode, in which dropout does nothing"),
         (nn.Sequential(nn.Flatten(), nn.ReLU()), "`model` must be a network that ends in a linear layer, got 'ReLU'"),
         (nn.Sequential(nn.Flatten(), nn.Linear(12, 1)), "one that returns N×K logits of two classes"),
-        (nn.Sequential(nn.Flatten(), nn.Linear(27, 2)), r"`input_size` must be of a size that layer 1 \(Linear\) takes"),
-        (hooked(), "without hooks and replaced methods"),
+        (
+            nn.Sequential(nn.Flatten(), nn.Linear(27, 2)),
+            r"`input_size` must be a size that the network takes, got \(2, 2\): "
+            r"layer 1 \(Linear\) does not fit; resize the images",
+        ),
+        (hooked(), "without hooks and replaced methods.* remove them .*`--by smoothing`"),
         (nn.Sequential(Program()), "made of layers with a Lipschitz bound, got 'a TorchScript program'"),
         (
             nn.Sequential(nn.MaxPool2d(1, return_indices=True), nn.Flatten(), nn.Linear(12, 2)),
