@@ -17,7 +17,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from locality.operator_norms import conv_matrix, conv_norm_upper, output_size, torus_norm_upper
+from locality.conv_norms import conv_norm_upper
+from locality.operator_norms import conv_matrix, output_size, torus_norm_upper
 
 Layer = tuple[Tensor, tuple[int, int], int, int, bool]  # kernel, size, stride, padding, a linear residual block
 

@@ -19,7 +19,6 @@ from locality.errors import ArgumentError
 Pair = tuple[int, int]  # height and width
 UNIT_ROUNDOFF = 2.0**-53  # of float64
 SLIGHTLY_MORE = 1 + 8 * UNIT_ROUNDOFF  # covers a handful of roundings
-EXPLICIT_SIDE, EXPLICIT_ENTRIES = 600, 2**21  # of the largest matrix of a convolution that is built entry by entry
 ATTEMPTS = 40
 
 
@@ -39,7 +38,7 @@ def matrix_norm_upper(matrix: Tensor) -> Tensor:
     >>> 4 <= bound < 4 * (1 + 2e-8)
     True
     """
-    scaled, scale = _scaled(matrix)
+    scaled, scale = scaled_to_half(matrix)
     if scaled.shape[-2] < scaled.shape[-1]:
         scaled = scaled.mH
     rows, columns = scaled.shape[-2:]
@@ -57,10 +56,10 @@ def matrix_norm_upper(matrix: Tensor) -> Tensor:
         raise ArithmeticError(f"no upper bound could be proved for a {rows}×{columns} matrix")
     trace = rest.diagonal(dim1=-2, dim2=-1).real.sum(-1)
     of_factor = gamma(columns, gram.is_complex())
-    of_products = gamma(rows, gram.is_complex()) * _frobenius(scaled).square()
+    of_products = gamma(rows, gram.is_complex()) * frobenius_upper(scaled).square()
     squared = proposed.square() * SLIGHTLY_MORE + of_factor / (1 - of_factor) * trace * (1 + 1e-9) + of_products
     # Underflow inside is far below one rounding, because the largest entry was scaled to [1/2, 1).
-    return _times(squared.sqrt() * SLIGHTLY_MORE * scaled.any(-1).any(-1), scale)
+    return times_power(squared.sqrt() * SLIGHTLY_MORE * scaled.any(-1).any(-1), scale)
 
 
 def gram_norm_upper(matrix: Tensor, steps: int = 20) -> Tensor:
@@ -69,35 +68,18 @@ def gram_norm_upper(matrix: Tensor, steps: int = 20) -> Tensor:
     Each product is scaled by a power of two, which is exact, and its rounding error is carried back to the bound. The excess
     factor is at most n^(2^−(T+1)) plus rounding, where all n singular values are equal.
     """
-    current, scale = _scaled(matrix)
+    current, scale = scaled_to_half(matrix)
     if current.shape[-2] < current.shape[-1]:
         current = current.mH
     scales, errors = [scale], []
     for _ in range(steps):
-        errors.append(gamma(current.shape[-2], current.is_complex()) * _frobenius(current).square())
-        current, scale = _scaled(current.mH @ current)
+        errors.append(gamma(current.shape[-2], current.is_complex()) * frobenius_upper(current).square())
+        current, scale = scaled_to_half(current.mH @ current)
         scales.append(scale)
-    bound = _frobenius(current)
+    bound = frobenius_upper(current)
     for error, factor in zip(reversed(errors), reversed(scales[1:]), strict=True):
-        bound = (_times(bound, factor) + error).sqrt() * SLIGHTLY_MORE
-    return _times(bound, scales[0])
-
-
-def conv_norm_upper(kernel: Tensor, size: Pair, stride: int | Pair = 1, padding: int | Pair = 0) -> float:
-    """Upper bound on the norm of x ↦ conv2d(x, kernel) on images of `size`, zeros around them: exact to 1e-8 where small.
-
-    Small convolutions are written as a matrix; the others are bounded by `torus_norm_upper`.
-
-    >>> 2 <= conv_norm_upper(2 * torch.eye(3)[:, :, None, None], (8, 8)) < 2 + 1e-7
-    True
-    """
-    outputs = math.prod(output_size(kernel, size, stride, padding)) * kernel.shape[0]
-    inputs = math.prod(size) * kernel.shape[1]
-    if outputs == 0:
-        raise ArgumentError("size", f"large enough for a kernel of {kernel.shape[-2]}×{kernel.shape[-1]}", size)
-    if min(inputs, outputs) <= EXPLICIT_SIDE and inputs * outputs <= EXPLICIT_ENTRIES:
-        return float(matrix_norm_upper(conv_matrix(kernel, size, stride, padding)))
-    return torus_norm_upper(kernel, size, stride, padding)
+        bound = (times_power(bound, factor) + error).sqrt() * SLIGHTLY_MORE
+    return times_power(bound, scales[0])
 
 
 def torus_norm_upper(kernel: Tensor, size: Pair, stride: int | Pair = 1, padding: int | Pair = 0) -> float:
@@ -107,9 +89,9 @@ def torus_norm_upper(kernel: Tensor, size: Pair, stride: int | Pair = 1, padding
     ‖T‖ ≤ ‖C_N‖ = max over ω of ‖F(ω)‖, provided that no kept output wraps around the torus of side N. A stride is removed by
     `polyphase` first. The image's own size is too small for N: it gives the norm of the circular layer.
     """
-    scaled, scale = _scaled(kernel.flatten())
+    scaled, scale = scaled_to_half(kernel.flatten())
     phases = polyphase(scaled.view_as(kernel), stride, padding)
-    strides, paddings = _pair(stride), _pair(padding)
+    strides, paddings = as_pair(stride), as_pair(padding)
     outputs = output_size(kernel, size, stride, padding)
     turns = []
     for axis in (0, 1):
@@ -121,8 +103,8 @@ def torus_norm_upper(kernel: Tensor, size: Pair, stride: int | Pair = 1, padding
     symbols = torch.einsum("oiab,xa,yb->xyoi", phases.to(half.dtype), turns[0], half).flatten(0, 1)
     taps = phases.shape[2] * phases.shape[3]
     # An entry of `turns` is wrong by 24u at most, and a symbol is a sum of `taps` products of three numbers.
-    missed = (8 * taps + 128) * UNIT_ROUNDOFF * math.sqrt(taps) * _frobenius(phases.flatten(0, 2))
-    return float(_times((matrix_norm_upper(symbols).max() + missed) * SLIGHTLY_MORE, scale))
+    missed = (8 * taps + 128) * UNIT_ROUNDOFF * math.sqrt(taps) * frobenius_upper(phases.flatten(0, 2))
+    return float(times_power((matrix_norm_upper(symbols).max() + missed) * SLIGHTLY_MORE, scale))
 
 
 def absolute_conv_norm_upper(kernel: Tensor, stride: int | Pair = 1, padding: int | Pair = 0) -> float:
@@ -144,7 +126,7 @@ def polyphase(kernel: Tensor, stride: int | Pair, padding: int | Pair) -> Tensor
     >>> polyphase(torch.ones(8, 3, 7, 7), stride=4, padding=3).shape
     torch.Size([8, 48, 2, 2])
     """
-    (high, wide), (top, left) = _pair(stride), _pair(padding)
+    (high, wide), (top, left) = as_pair(stride), as_pair(padding)
     height, width = kernel.shape[-2:]
     above, before = -top % high, -left % wide
     below, behind = -(above + height) % high, -(before + width) % wide
@@ -164,7 +146,7 @@ def conv_matrix(kernel: Tensor, size: Pair, stride: int | Pair = 1, padding: int
 
 def output_size(kernel: Tensor, size: Pair, stride: int | Pair, padding: int | Pair) -> Pair:
     """Height and width of the convolution's output; 0 where the kernel does not fit."""
-    heights = zip(size, kernel.shape[-2:], _pair(stride), _pair(padding), strict=True)
+    heights = zip(size, kernel.shape[-2:], as_pair(stride), as_pair(padding), strict=True)
     height, width = (max(0, (pixels + 2 * around - taps) // step + 1) for pixels, taps, step, around in heights)
     return height, width
 
@@ -175,8 +157,9 @@ def power_iteration(
     """‖A v‖ with its gradient, and the direction v of length 1 after `steps` rounds v ← AᵀA v, for G operators A at once.
 
     The first axis of `directions`, and of what `apply` and `transpose` take and give, counts the operators. The estimate is
-    a lower bound on ‖A‖, so it is for training only: a certificate needs `matrix_norm_upper` or `conv_norm_upper`. The
-    gradient does not go through v, since that of the largest singular value is u vᵀ. Pass v as the next `directions`.
+    a lower bound on ‖A‖, so it is for training only: a certificate needs `matrix_norm_upper` or
+    `conv_norm_upper`. The gradient does not go through v, since that of the largest singular value is u vᵀ. Pass v as the
+    next `directions`.
 
     >>> matrix = torch.diag(torch.tensor([3.0, 1.0]))
     >>> estimates, _ = power_iteration(lambda v: v @ matrix.T, lambda u: u @ matrix, torch.ones(1, 2), steps=10)
@@ -200,7 +183,7 @@ def conv_transpose(
     image: Tensor, kernel: Tensor, size: Pair, stride: int | Pair, padding: int | Pair, groups: int = 1
 ) -> Tensor:
     """Aᵀ of the convolution A on images of `size`, also where the stride leaves out pixels at the end."""
-    strides, paddings, taps = _pair(stride), _pair(padding), (kernel.shape[2], kernel.shape[3])
+    strides, paddings, taps = as_pair(stride), as_pair(padding), (kernel.shape[2], kernel.shape[3])
     if groups == 1 and min(strides) > 1:  # twice as fast on a CPU
         patches = kernel.flatten(1).T @ image.flatten(2)
         return fold(patches, size, taps, padding=paddings, stride=strides)
@@ -222,7 +205,7 @@ def _turns(side: int, taps: int) -> Tensor:
     return torch.polar(torch.ones_like(angle), -angle)
 
 
-def _scaled(values: Tensor) -> tuple[Tensor, Tensor]:
+def scaled_to_half(values: Tensor) -> tuple[Tensor, Tensor]:
     """The values in float64 on the CPU, divided by a power of two per matrix (the last two axes), and its exponent.
 
     The largest real or imaginary part lies in [1/2, 1) afterwards, so that squares neither overflow nor underflow.
@@ -237,17 +220,18 @@ def _scaled(values: Tensor) -> tuple[Tensor, Tensor]:
     return (torch.view_as_complex(scaled) if exact.is_complex() else scaled), exponent
 
 
-def _times(values: Tensor, exponent: Tensor) -> Tensor:
+def times_power(values: Tensor, exponent: Tensor) -> Tensor:
     """values·2^exponent, rounded up where the result is too small for all its digits; zero stays zero."""
     product = torch.ldexp(values, exponent)
     return torch.where(values > 0, product.nextafter(torch.full_like(product, math.inf)), product)
 
 
-def _frobenius(matrix: Tensor) -> Tensor:
+def frobenius_upper(matrix: Tensor) -> Tensor:
     """‖A‖_F, rounded up."""
     norm: Tensor = torch.linalg.matrix_norm(matrix)
     return norm * (1 + 4 * matrix.shape[-2] * matrix.shape[-1] * UNIT_ROUNDOFF)
 
 
-def _pair(value: int | Pair) -> Pair:
+def as_pair(value: int | Pair) -> Pair:
+    """Height and width."""
     return (value, value) if isinstance(value, int) else (value[0], value[1])

@@ -18,6 +18,7 @@ ORDER = [
     {"files", "statistics", "imagenet_classes", "connection"},
     {"download", "pooled_scores"},
     {"model_calls", "operator_norms", "perturbation"},
+    {"conv_norms"},
     {"data", "zoo"},
     {"boundary"},
     {"attribution"},

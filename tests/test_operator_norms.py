@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
+from locality.conv_norms import conv_norm_upper
 from locality.operator_norms import (
     UNIT_ROUNDOFF,
     absolute_conv_norm_upper,
     conv_matrix,
-    conv_norm_upper,
     conv_transpose,
     gamma,
     gram_norm_upper,

@@ -24,7 +24,7 @@ from measuring import about
 from locality.certified.lipschitz import Lipschitz
 from locality.certified.lipschitz_bound import lipschitz_bound
 from locality.certified.smoothing import Smoothing
-from locality.operator_norms import conv_norm_upper
+from locality.conv_norms import conv_norm_upper
 from locality.zoo.architectures import build
 from locality.zoo.nets.lipschitz import LinearResidual
 

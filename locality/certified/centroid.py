@@ -44,6 +44,9 @@ class Centroid:
     guarantee: str = setting(
         "decision", "What holds within the radius: decision, class (of the nearest centroid) or no_other."
     )
+    tight: bool = setting(
+        False, "Prove large convolutions to 1e-5 with zero padding: a larger radius, minutes for the bound."
+    )
 
     def __post_init__(self) -> None:
         if self.guarantee not in GUARANTEES:
@@ -52,10 +55,12 @@ class Centroid:
     def __call__(
         self, model: Model, images: Tensor, progress: Progress = no_progress, *, bounds: Bounds = (0.0, 1.0)
     ) -> Certificate:
-        return certify_by_centroids(model, images, self.guarantee, progress, bounds)
+        return certify_by_centroids(model, images, self, progress, bounds)
 
 
-def certify_by_centroids(model: Model, images: Tensor, guarantee: str, progress: Progress, bounds: Bounds) -> Certificate:
+def certify_by_centroids(
+    model: Model, images: Tensor, settings: Centroid, progress: Progress, bounds: Bounds
+) -> Certificate:
     """What `Centroid` states; `nearest` and `second` in the details are d₁ and d₂."""
     # Imported here: `locality certify --help` reads the settings above without waiting for torch.
     import torch
@@ -74,7 +79,7 @@ def certify_by_centroids(model: Model, images: Tensor, guarantee: str, progress:
     if not isinstance(net, CentroidNet):
         hint = "certify other networks with `--by lipschitz`, `by=Lipschitz()`"
         raise ArgumentError("model", "a Centroid Net", type(net).__name__, hint)
-    head, bound = net.centroid_head, known_bound(model, tuple(pixels.shape[1:]))  # type: ignore[arg-type]
+    head, bound = net.centroid_head, known_bound(model, tuple(pixels.shape[1:]), settings.tight)  # type: ignore[arg-type]
     centroids, diameter = head.centroids.detach(), math.sqrt(math.prod(pixels.shape[1:]))
     columns, done = [], 0
     size = max(1, min(CHUNK, MOST_NUMBERS // (centroids.numel() * centroids.shape[1])))
@@ -101,14 +106,14 @@ def certify_by_centroids(model: Model, images: Tensor, guarantee: str, progress:
     gap = head.eta * smallest_distance(centroids) / bound.features
     return Certificate(
         prediction,
-        {"decision": keep, "class": same, "no_other": other}[guarantee],
+        {"decision": keep, "class": same, "no_other": other}[settings.guarantee],
         torch.zeros_like(same),
         norm="l2",
         details={"r_class": same, "r_other": other, "r_keep": keep, "nearest": nearest, "second": second},
         facts={
             "lipschitz": {"features": bound.features, "margin": bound.largest},
             "layers": dict(bound.layers),
-            "guarantee": GUARANTEES[guarantee],
+            "guarantee": GUARANTEES[settings.guarantee],
             "smallest distance of accepted images of two classes": gap,
         },
     )

@@ -45,6 +45,9 @@ class Lipschitz:
     """
 
     slack: float = setting(0.0, "Largest difference of a logit between the network in use and float64, to be subtracted.")
+    tight: bool = setting(
+        False, "Prove large convolutions to 1e-5 with zero padding: a larger radius, minutes for the bound."
+    )
 
     def __post_init__(self) -> None:
         if isinstance(self.slack, str) or not 0 <= self.slack < math.inf:
@@ -59,7 +62,7 @@ class Lipschitz:
         bound: LipschitzBound | None = None,
         bounds: Bounds = (0.0, 1.0),
     ) -> Certificate:
-        return certify_by_bound(model, images, self.slack, progress, bound, bounds)
+        return certify_by_bound(model, images, self, progress, bound, bounds)
 
 
 def certify(model: Model, images: Tensor, by: Certifier | None = None, progress: Progress = no_progress) -> Certificate:
@@ -91,7 +94,7 @@ def checked(by: Certifier) -> Certifier:
 
 
 def certify_by_bound(
-    model: Model, images: Tensor, slack: float, progress: Progress, bound: LipschitzBound | None, bounds: Bounds
+    model: Model, images: Tensor, settings: Lipschitz, progress: Progress, bound: LipschitzBound | None, bounds: Bounds
 ) -> Certificate:
     """What `Lipschitz` states; `rival` in the details is the class that limits the radius, `margin` the lead over it."""
     # Imported here: `locality certify --help` reads the settings above without waiting for torch.
@@ -107,7 +110,7 @@ def certify_by_bound(
         raise ArgumentError("model", "one that always decides", "one that may abstain", hint)
     pixels = working_copy(images, bounds).to("cpu", torch.float64)
     exact = float64_copy(model)  # type: ignore[arg-type]
-    bound = bound or known_bound(model, tuple(pixels.shape[1:]))  # type: ignore[arg-type]
+    bound = bound or known_bound(model, tuple(pixels.shape[1:]), settings.tight)  # type: ignore[arg-type]
     if bound.shape != tuple(pixels.shape[1:]):
         hint = "a Lipschitz bound holds for one size: compute another with lipschitz_bound"
         raise ArgumentError("images", f"of shape N×{'×'.join(map(str, bound.shape))}", tuple(pixels.shape), hint)
@@ -117,7 +120,7 @@ def certify_by_bound(
         chunk = pixels[start : start + CHUNK]
         with torch.inference_mode(False), torch.no_grad(), torch.autocast("cpu", enabled=False):
             logits = exact(chunk.clone())
-        columns.append(_radii(logits, chunk, bound, slack))
+        columns.append(_radii(logits, chunk, bound, settings.slack))
         progress(start + len(chunk), len(pixels))
     prediction, radius, rival, margin = (torch.cat(column) for column in zip(*columns, strict=True))
     return Certificate(

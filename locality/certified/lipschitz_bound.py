@@ -55,8 +55,12 @@ class LipschitzBound:
         return (self.differences[prediction] * error[:, None] + 2 * of_logit[:, None]) * (1 + 1e-12)
 
 
-def lipschitz_bound(model: nn.Module, input_size: tuple[int, int], channels: int = 3) -> LipschitzBound:
+def lipschitz_bound(
+    model: nn.Module, input_size: tuple[int, int], channels: int = 3, *, tight: bool = False
+) -> LipschitzBound:
     """Upper bounds for a network whose layers are in `LAYER_BOUNDS`; any other layer is an error that names it.
+
+    `tight` proves large convolutions exactly to 1e-5, which takes up to two minutes for each.
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(12, 2, bias=False))
     >>> with torch.no_grad():
@@ -83,7 +87,7 @@ def lipschitz_bound(model: nn.Module, input_size: tuple[int, int], channels: int
     for place, layer in named:
         before = tuple(values.shape[1:])
         values = _evaluated(place, layer, values, input_size)
-        bound = LAYER_BOUNDS[type(layer)](layer, before)
+        bound = LAYER_BOUNDS[type(layer)](layer, before, tight)
         whole = whole.then(bound)
         layers.append((f"{place} {type(layer).__name__}", bound.norm))
     if _evaluated(name, head, values, input_size).shape[1:] != (head.out_features,) or head.out_features == 1:

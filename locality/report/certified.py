@@ -117,12 +117,13 @@ def certificates(results: Results) -> list[CertifiedImages]:
 
 
 def _title(by: str, settings: str) -> str:
-    """The name of the certificate, with the size of its noise.
+    """The name of the certificate, with the size of its noise or the tier of its bounds.
 
-    >>> _title("smoothing", '{"sigma": 0.25, "samples": 1000}'), _title("lipschitz", "{}")
-    ('smoothing, σ 0.25, n 1,000', 'lipschitz')
+    >>> _title("smoothing", '{"sigma": 0.25, "samples": 1000}'), _title("lipschitz", '{"slack": 0.0, "tight": true}')
+    ('smoothing, σ 0.25, n 1,000', 'lipschitz, tight')
     """
     values = json.loads(settings)
     words = [f"σ {values['sigma']:g}"] if "sigma" in values else []
     words += [f"n {values['samples']:,}"] if "samples" in values else []
+    words += ["tight"] if values.get("tight") else []
     return ", ".join([by, *words])

@@ -9,16 +9,24 @@ import torch
 from known_models import linear_layer, linear_model, small_network
 from torch import Tensor, nn
 
-from locality import certify, find_boundary, lipschitz_bound
+from locality import certify, conv_norms, find_boundary, lipschitz_bound
 from locality.certified import CERTIFICATES
 from locality.certified import lipschitz as module
 from locality.certified.lipschitz import Lipschitz
 from locality.certified.smoothing import Smoothing
 from locality.certified.verified_accuracy import verified_accuracy
 from locality.data.dataset import load_dataset
+from locality.operator_norms import conv_matrix
 from locality.types import ModelSpec
 from locality.zoo.nets import NETS
-from locality.zoo.nets.lipschitz import LipschitzLinear, LipschitzNet, MinMax, NormalisedHead
+from locality.zoo.nets.lipschitz import (
+    ConventionalResidual,
+    LinearResidual,
+    LipschitzLinear,
+    LipschitzNet,
+    MinMax,
+    NormalisedHead,
+)
 from locality.zoo.pixel_model import PixelModel
 
 
@@ -252,9 +260,9 @@ def test_bounds_are_kept_until_something_changes(monkeypatch: pytest.MonkeyPatch
     calls: list[nn.Module] = []
     original = bounds.lipschitz_bound
 
-    def counted(model: nn.Module, size: tuple[int, int], channels: int) -> bounds.LipschitzBound:
+    def counted(model: nn.Module, size: tuple[int, int], channels: int, *, tight: bool) -> bounds.LipschitzBound:
         calls.append(model)
-        return original(model, size, channels)
+        return original(model, size, channels, tight=tight)
 
     monkeypatch.setattr(bounds, "lipschitz_bound", counted)
     linear, images, _, _ = linear_model([0.2, 0.3])
@@ -269,6 +277,25 @@ def test_bounds_are_kept_until_something_changes(monkeypatch: pytest.MonkeyPatch
     model.std *= 2
     certify(model, images)
     assert len(calls) == 3
+    certify(model, images, Lipschitz(tight=True))
+    assert len(calls) == 4
+
+
+def test_tight_proofs_enlarge_the_radius(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conv_norms, "CHEAP", 0)  # so that without `tight` this small network has the bounds of a large one
+    torch.manual_seed(0)
+    backbone = [nn.Conv2d(3, 12, 3, padding=1), MinMax(), LinearResidual(12, 8, 1), ConventionalResidual(12, 8)]
+    model = nn.Sequential(*backbone, nn.Flatten(), nn.Linear(768, 3)).eval()
+    nn.init.normal_(model[2].weight, std=0.1)  # type: ignore[arg-type]
+    nn.init.constant_(model[3].multiplier, 0.5)  # type: ignore[arg-type]
+    images = torch.rand(4, 3, 8, 8)
+    loose, tight = Lipschitz()(model, images), Lipschitz(tight=True)(model, images)
+    assert (tight.radius > 1.005 * loose.radius).all()
+    constants = [dict(lipschitz_bound(model, (8, 8), tight=some).layers) for some in (False, True)]
+    for name in ("2 LinearResidual", "3 ConventionalResidual"):
+        assert constants[1][name] < constants[0][name] * 0.999
+    exact = torch.linalg.svdvals(conv_matrix(model[2].kernel(), (8, 8), padding=1))[0]  # type: ignore[operator]
+    assert 1 <= constants[1]["2 LinearResidual"] / exact < 1 + 1e-5
 
 
 def test_the_callers_model_stays_as_it_is() -> None:

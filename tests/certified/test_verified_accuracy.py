@@ -151,7 +151,7 @@ def test_without_a_certificate_it_is_that_of_the_model() -> None:
     model, data = nn.Sequential(nn.Flatten(), nn.Linear(3 * 64 * 64, 10)), load_dataset("shapes", limit=2, count=10)
     result = verified_accuracy(model, data, radii=(0.1,))
     assert torch.equal(result.certificate.radius, certify(model, data.batch(range(2)).images).radius)
-    assert result.settings == {"slack": 0.0}
+    assert result.settings == {"slack": 0.0, "tight": False}
     with pytest.raises(TypeError, match="`by` must be a certificate with its settings"):
         verified_accuracy(model, data, "lipschitz")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="`radii` must be several distances"):

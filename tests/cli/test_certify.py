@@ -13,12 +13,13 @@ from torch import Tensor
 from typer.testing import CliRunner, Result
 
 from locality import load_dataset, load_model
-from locality.certified import CERTIFICATES
+from locality.certified import CERTIFICATES, layer_bounds
 from locality.certified.certificate import Certificate
 from locality.certified.lipschitz import Lipschitz
 from locality.certified.smoothing import Smoothing
 from locality.certified.verified_accuracy import verified_accuracy
 from locality.cli import app
+from locality.conv_norms import conv_norm_upper
 from locality.progress import Progress, no_progress
 from locality.statistics import wilson_interval
 from locality.toml_settings import setting
@@ -83,13 +84,27 @@ def test_a_lipschitz_bound_gives_what_python_gives(tmp_path: Path) -> None:
     assert {"clean", "rejected", "wrong_but_certified", "provenance"} <= set(summary)
     assert {name: summary[name] for name in ("lipschitz", "layers")} == expected.certificate.facts
     assert summary["layers"]["normalisation"] == pytest.approx(1 / min(model.spec.std))
-    assert "certified by lipschitz: slack 0.0" in text
+    assert "certified by lipschitz: slack 0.0, tight False" in text
     assert "the certificates are deterministic proofs" in text
     assert "layers: normalisation 4, 0.0 Conv2d" in text
     result = invoke("certify", "--model", "shapes_vit", "--limit", "2")
     sentence = str(result.exception)
     assert "`model` must be made of layers with a Lipschitz bound, got 'VisionTransformer (model)'" in sentence
     assert "`--by smoothing`" in sentence
+
+
+def test_tight_is_a_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    def counted(*layer: Any, tight: bool) -> float:
+        asked.append(tight)
+        return conv_norm_upper(*layer)
+
+    monkeypatch.setattr(layer_bounds, "conv_norm_upper", counted)
+    summary = json.loads(run("certify", "--model", "shapes_liresnet", "--limit", "1", "--tight", "--json"))
+    assert summary["settings"] == {"slack": 0.0, "tight": True}
+    assert len(asked) == 5  # stem, three blocks and neck
+    assert all(asked)
 
 
 def test_json_is_one_object() -> None:
@@ -167,6 +182,8 @@ def test_help_has_the_options_of_every_certificate(monkeypatch: pytest.MonkeyPat
     for part in (
         "<lipschitz|centroid|smoothing|margin>",
         "--guarantee",
+        "--slack",
+        "--tight",
         "--sigma",
         "--samples",
         "--selection-samples",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from suite_models import lipschitz
 
-from locality.certified.lipschitz import certify
+from locality.certified.lipschitz import Lipschitz, certify
 from locality.certified.smoothing import Smoothing
 from locality.data.dataset import load_dataset
 from locality.report.certified import certificates
@@ -16,7 +16,7 @@ from locality.report.tables.build import tables
 from locality.results.folder import read_results
 from locality.results.results import Results
 from locality.runner.measurements import MEASUREMENTS
-from locality.runner.measurements.certified import CertifiedSettings
+from locality.runner.measurements.certified import CertifiedSettings, recorded
 from locality.runner.measurements.robust import RobustSettings
 from locality.runner.plan import make_plan
 from locality.runner.run import Machine, run_suite
@@ -112,6 +112,13 @@ def test_other_settings_are_other_units_and_work_is_counted() -> None:
     assert [one.forwards for one in work.values()] == [5, 25]
 
 
+def test_tight_proofs_are_other_units_and_plain_ones_keep_their_settings() -> None:
+    """The option came later: rows and keys from before it stay valid."""
+    assert recorded(Lipschitz()) == {"slack": 0.0}
+    assert recorded(Lipschitz(tight=True)) == {"slack": 0.0, "tight": True}
+    assert "tight" not in recorded(Smoothing())
+
+
 def test_mistakes(tmp_path: Path) -> None:
     suite = tmp_path / "wrong.toml"
     suite.write_text(
@@ -126,7 +133,7 @@ def test_mistakes(tmp_path: Path) -> None:
     for index, sentence in enumerate(
         [
             "`certified[0].by` must be one of lipschitz, ",
-            "`certified[1].options` must be one of slack, got 'sigma'",
+            "`certified[1].options` must be one of slack, tight, got 'sigma'",
             "`certified[2].sigma` must be",
             "`certified[3].radii` must be distances",
             "`certified[5]` must not repeat the certificate of `certified[4]`",

@@ -60,7 +60,7 @@ class CertifiedSettings:
 def parts(suite: Suite) -> Iterator[Part]:
     """One part per certificate."""
     for index, settings in enumerate(suite.requested("certified")):
-        certifier = {"by": settings.by, "settings": asdict(settings.certifier(suite.seed))}
+        certifier = {"by": settings.by, "settings": recorded(settings.certifier(suite.seed))}
         yield Part(
             f"certified {index + 1}",
             "certified",
@@ -70,6 +70,14 @@ def parts(suite: Suite) -> Iterator[Part]:
             block=suite.block,
             models=settings.models,
         )
+
+
+def recorded(certifier: Certifier) -> dict[str, Any]:
+    """The settings that rows and keys have: `tight` only where it is on, so that units of before it existed stay valid."""
+    settings = asdict(certifier)
+    if not settings.get("tight", True):
+        del settings["tight"]
+    return settings
 
 
 def rows(block: Block) -> Tables:
@@ -85,7 +93,7 @@ def rows(block: Block) -> Tables:
             "model": block.name,
             "image_id": block.batch.ids,
             "by": settings.by,
-            "settings": as_json(asdict(certifier)),
+            "settings": as_json(recorded(certifier)),
             "prediction": certificate.prediction.numpy(),
             "abstained": certificate.abstained.numpy(),
             "correct": right,
