@@ -9,6 +9,7 @@ import pytest
 import torch
 from known_models import linear_layer
 from torch import Tensor, nn
+from torch.nn.functional import conv2d, conv_transpose2d
 
 from locality.boundary import find_boundary
 from locality.certified import layer_bounds
@@ -47,6 +48,15 @@ def steep_net() -> nn.Module:
     return model
 
 
+def steep_convolution() -> nn.Module:
+    """The same for a convolution: its steepest direction is a difference of two channels."""
+    direction = torch.tensor([0.5**0.5, -(0.5**0.5), 0.0])
+    model = nn.Sequential(nn.Conv2d(3, 3, 1, bias=False), nn.Flatten(), nn.Linear(SIZE, 4))
+    kernel = torch.eye(3) + 99 * direction[:, None] * direction
+    model[0].weight.data = kernel[:, :, None, None]
+    return model
+
+
 def halve_the_constant(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LipschitzBound, "margins", property(lambda bound: bound.differences * bound.features / 2))
 
@@ -73,11 +83,23 @@ def power_iteration_for_the_bound(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(layer_bounds, "matrix_norm_upper", estimate)
 
 
+def power_iteration_for_convolutions(patch: pytest.MonkeyPatch) -> None:
+    def estimate(kernel: Tensor, size: tuple[int, int], *layer: object, tight: bool) -> float:
+        vector = torch.ones(1, kernel.shape[1], *size, dtype=torch.float64)
+        for _ in range(20):
+            vector = conv_transpose2d(conv2d(vector, kernel), kernel)
+            vector /= vector.norm()
+        return float(conv2d(vector, kernel).norm())
+
+    patch.setattr(layer_bounds, "conv_norm_upper", estimate)
+
+
 MUTATIONS: dict[str, tuple[Patch, Callable[[], nn.Module]]] = {
     "halve K": (halve_the_constant, linear_net),
     "forget 1/std": (forget_the_deviation, normalised_net),
     "drop the head difference": (drop_the_difference_of_rows, linear_net),
     "power iteration": (power_iteration_for_the_bound, steep_net),
+    "power iteration of convolutions": (power_iteration_for_convolutions, steep_convolution),
 }
 
 
