@@ -122,7 +122,7 @@ def load_model(
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
         raise ArgumentError("device", "a device of this machine's torch", str(device), reason) from error
-    _check_classes(model, text, num_classes, in_catalog=text in known and classes is None)
+    _check_classes(model, text, num_classes, is_known=text in known and classes is None and input_size is None)
     return _one_label(model, text, multi_label)
 
 
@@ -158,9 +158,9 @@ def known_card(name: str) -> ModelCard | None:
     return read_card(card_path(_expanded(name))) if is_checkpoint(name) and has_card(name) else None
 
 
-def _check_classes(model: PixelModel, name: str, num_classes: int | None, in_catalog: bool) -> None:
+def _check_classes(model: PixelModel, name: str, num_classes: int | None, is_known: bool) -> None:
     """Compare the number of logits with `num_classes` and the spec; name the classes if their number implies them."""
-    count = len(model.spec.classes) if in_catalog else class_count(model, name)
+    count = len(model.spec.classes) if is_known else class_count(model, name)
     if num_classes not in (None, count) and not (num_classes == 1 and count == 2):  # one logit is two classes
         raise ArgumentError("num_classes", f"left out or {count}, the number of classes of `{name}`", num_classes)
     if not model.spec.classes:
@@ -182,7 +182,7 @@ def class_count(model: PixelModel, name: str) -> int:
         size = "×".join(map(str, model.spec.input_size))
         reason = str(error).partition("\n")[0]
         low = {str(weights.dtype) for weights in model.parameters() if weights.is_floating_point() and weights.itemsize < 4}
-        hint = "pass --input-size (`input_size`), or give the module a `.spec`, a ModelSpec with its input size"
+        hint = "pass the size it takes as --input-size (`input_size`), or give the module a `.spec`, a ModelSpec with its input size"
         if low:
             hint = f"images are float32, its weights {low.pop()}: return the module.float(), whose weights are the same"
         raise ModelError(f"`{name}` cannot take an image of 3×{size} ({type(error).__name__}: {reason}): {hint}") from error

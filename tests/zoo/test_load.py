@@ -266,7 +266,7 @@ def test_functions_whose_network_returns_more_or_less_than_logits(functions: Non
         ("spoilt", "must return finite logits"),
         ("liar", "returns 3 logits, its `.spec` lists 2 classes"),
         ("small", "cannot take an image of 3×224×224 (RuntimeError: "),
-        ("small", "pass --input-size (`input_size`), or give the module a `.spec`"),
+        ("small", "pass the size it takes as --input-size (`input_size`), or give the module a `.spec`"),
         ("half", "its weights torch.float16: return the module.float(), whose weights are the same"),
     ],
 )
@@ -367,3 +367,8 @@ def test_what_timm_fetched_before_is_found(hub: nn.Module, tmp_path: Path, monke
     monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", in_cache)
     assert weights_hash(load_model("timm:test_resnet")) == weights_hash(hub)
     assert asked == [("timm/test_resnet.r160_in1k", "model.safetensors")]
+
+
+def test_a_shipped_network_of_one_size_refuses_another() -> None:
+    with pytest.raises(ModelError, match=r"`shapes_liresnet` cannot take an image of 3×32×32 .*pass the size it takes"):
+        load_model("shapes_liresnet", input_size=32)
