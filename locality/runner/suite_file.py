@@ -33,16 +33,46 @@ RESERVED = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class MissingWeights(Problem):
+    """Weights of the catalog that `--download` would fetch."""
+
+    verifiable: bool  # their sha256 is known
+
+
 class SuiteError(ValueError):
-    """A suite that cannot run; `problems` lists every reason."""
+    """A suite that cannot run; `problems` lists every reason, and missing weights of several models as one."""
 
     def __init__(self, name: str, problems: Sequence[Problem]) -> None:
-        self.name, self.problems = name, tuple(problems)
-        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-        super().__init__(f"`{name}` cannot run, {count}: {'; '.join(map(str, problems))}")
+        self.name, self.problems = name, with_weights_joined(problems)
+        count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
+        super().__init__(f"`{name}` cannot run, {count}: {'; '.join(map(str, self.problems))}")
 
     def __reduce__(self) -> tuple[type[SuiteError], tuple[str, tuple[Problem, ...]]]:
         return type(self), (self.name, self.problems)
+
+
+def with_weights_joined(problems: Sequence[Problem]) -> tuple[Problem, ...]:
+    """The problems, with the missing weights of several models in one sentence in place of the first of them.
+
+    >>> print(*with_weights_joined([MissingWeights(name, "…", name < "c") for name in "abc"]))  # doctest: +ELLIPSIS
+    `models` need weights that are not on this machine (a, b, c): add --download --trust-first-download (no sha256 of c is ...
+    """
+    missing = [problem for problem in problems if isinstance(problem, MissingWeights)]
+    if len(missing) < 2:
+        return tuple(problems)
+    names, unknown = (
+        [problem.where for problem in several]
+        for several in (missing, [problem for problem in missing if not problem.verifiable])
+    )
+    whose = "theirs" if unknown == names else ", ".join(unknown)
+    trust = f" --trust-first-download (no sha256 of {whose} is published)" if unknown else ""
+    text = (
+        f"need weights that are not on this machine ({', '.join(names)}): add --download{trust}, or get the files "
+        "elsewhere and put them where `locality models show NAME` says"
+    )
+    joined = [Problem("models", text) if problem is missing[0] else problem for problem in problems]
+    return tuple(problem for problem in joined if not isinstance(problem, MissingWeights))
 
 
 @dataclass(frozen=True)
@@ -94,7 +124,7 @@ def draft_suite(path: str | Path, download: bool = False, trust_first: bool = Fa
     suite = replace(suite, measurements=measurements)
     has_models = isinstance(full.get("models"), list)
     problems = [*typing, *problems_of(suite, download, trust_first, check_models=has_models)]
-    located = [Problem(problem.where or file.name, problem.text) for problem in problems]
+    located = [replace(problem, where=problem.where or file.name) for problem in problems]
     return Draft(file.name, suite, tuple(dict.fromkeys(located)))
 
 
@@ -271,7 +301,10 @@ def _model_problems(choice: ModelChoice, download: bool, trust_first: bool) -> l
         try:
             weights_path(known[source], download_it=download)
         except MissingWeightsError as error:
-            return [Problem(choice.name, f"cannot be loaded: {error.need}")]
+            text = f"cannot be loaded: {error.need}"
+            if where(known[source]) != "to fetch":
+                return [Problem(choice.name, text)]
+            return [MissingWeights(choice.name, text, can_be_fetched(known[source]))]
     if source.startswith(("timm:", "hf:", "robustbench:")) or is_function(source) or Path(source).expanduser().is_dir():
         return []
     if Path(source).suffix in CHECKPOINT_SUFFIXES or "/" in source:

@@ -31,25 +31,46 @@ def bench(*words: object) -> Result:
     return CliRunner().invoke(app, ["bench", *map(str, words)])
 
 
-def test_the_dry_run_names_everything_that_is_missing(tmp_path: Path) -> None:
-    done = bench("paper", "--dry-run", "--out", tmp_path / "out")
+STANDARD = ["squeezenet", "vgg16", "resnet50", "vit_b32", "vit_b16"]
+ROBUST = ["vgg16_robust", "resnet50_robust", "vit_b32_robust", "vit_b16_robust"]
+
+
+def problems(done: Result) -> list[str]:
     assert done.exit_code == 2
     first, *lines = [line for line in done.stderr.splitlines() if not line.startswith("opening models")]
     assert first == "locality: `paper` cannot run:"
-    standard = ["squeezenet", "vgg16", "resnet50", "vit_b32", "vit_b16"]
-    robust = ["vgg16_robust", "resnet50_robust", "vit_b32_robust", "vit_b16_robust"]
-    for name, line in zip((*standard, *robust), lines, strict=False):
-        weights = find_card(name).weights
-        assert isinstance(weights, Address)
-        assert line.startswith(
-            f"  - `{name}` cannot be loaded: `{name}` needs the file {weights.file}, which is not on this"
-        )
-        trust = " --trust-first-download`" if name in robust else "` (or --download)"
-        assert f"`locality models fetch {name}{trust}, or get {weights.url} elsewhere and put it at `{tmp_path}" in line
-    assert lines[9:] == [
-        "  - `data` cannot be opened: `imagenet` is not on this machine: pass `imagenet:PATH`, or set LOCALITY_IMAGENET"
-    ], "the network with random weights needs nothing"
+    return lines
+
+
+def test_the_dry_run_names_everything_that_is_missing_in_one_sentence(tmp_path: Path) -> None:
+    weights, data = problems(bench("paper", "--dry-run", "--out", tmp_path / "out"))
+    assert weights == (
+        f"  - `models` need weights that are not on this machine ({', '.join(STANDARD + ROBUST)}): add --download "
+        f"--trust-first-download (no sha256 of {', '.join(ROBUST)} is published), or get the files elsewhere and put them "
+        "where `locality models show NAME` says"
+    ), "the network with random weights needs nothing"
+    assert (
+        data
+        == "  - `data` cannot be opened: `imagenet` is not on this machine: pass `imagenet:PATH`, or set LOCALITY_IMAGENET"
+    )
     assert not (tmp_path / "out").exists()
+    for name in STANDARD + ROBUST:
+        wanted = find_card(name).weights
+        assert isinstance(wanted, Address)
+        shown = " ".join(CliRunner().invoke(app, ["models", "show", name]).stdout.split())
+        assert f"source {wanted.url} stored at {tmp_path}" in shown
+        assert f"{wanted.file} checksum" in shown
+
+
+def test_a_single_model_has_a_sentence_of_its_own(tmp_path: Path) -> None:
+    suite = tmp_path / "paper.toml"
+    for name, way in (("vgg16", "` (or --download)"), ("vgg16_robust", " --trust-first-download`")):
+        suite.write_text(SUITE.replace("toy", name))
+        (line,) = problems(bench(suite, "--dry-run"))
+        wanted = find_card(name).weights
+        assert isinstance(wanted, Address)
+        assert line.startswith(f"  - `{name}` cannot be loaded: `{name}` needs the file {wanted.file}, which is not on this")
+        assert f"`locality models fetch {name}{way}, or get {wanted.url} elsewhere and put it at `{tmp_path}" in line
 
 
 def test_one_command_fetches_weights_without_a_published_sha256(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
