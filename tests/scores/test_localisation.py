@@ -103,6 +103,12 @@ def test_the_threshold_belongs_to_the_data_set() -> None:
     assert max_box_accuracy(np.array([[0.5, 0.0]]), (0.5,)).mean == 1
 
 
+def test_the_second_version_is_the_mean_over_three_overlaps() -> None:
+    """Choe et al. 2020: δ = 0.3, 0.5 and 0.7, reached here by all, two and one of four images."""
+    found = max_box_accuracy(np.array([[0.31], [0.49], [0.69], [0.71]]))
+    assert found.mean == pytest.approx((4 / 4 + 2 / 4 + 1 / 4) / 3)
+
+
 def test_perfect_and_wrong_maps() -> None:
     masks = torch.zeros(4, 1, 16, 16, dtype=torch.bool)
     boxes = []
