@@ -84,7 +84,8 @@ def attention_rollout(
 def same_tokens(weights: list[Tensor], images: int, model: Model) -> list[Tensor]:
     """The weights of all layers, or an error unless they attend over the same tokens of each image."""
     if not weights:
-        raise no_rollout(f"no attention in {type(model).__name__}", "choose SM, BIG, or captum:LayerGradCam@LAYER")
+        name = getattr(getattr(model, "spec", None), "name", type(model).__name__)  # of a loaded model
+        raise no_rollout(f"no attention in {name}", "choose SM, BIG, or captum:LayerGradCam@LAYER")
     tokens = weights[-1].shape[-1]
     for layer in weights:
         square = layer.shape[2] == tokens or layer is weights[-1]

@@ -66,8 +66,11 @@ def calibrate(
         from locality.data.defaults import default_data
         from locality.progress import progress
         from locality.runner.calibrate import calibrate as calibrated
-        from locality.runner.twins import split_images
+        from locality.runner.twins import check_outside, split_images
+        from locality.zoo.catalog import model_cards
 
+        if out is not None and model not in model_cards():
+            check_outside(out, Path(model).expanduser(), "the model's folder, which stays as it is", "--out")
         network = options.loaded_model(model, arch, num_classes, device, download, preprocessing)
         name = data or default_data(network.spec)
         with progress(f"reading {name}") as report:

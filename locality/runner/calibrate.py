@@ -7,6 +7,7 @@ else, the other does not. Both are measured on other images with stickers, by at
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
@@ -37,7 +38,7 @@ from locality.runner.twins import Twin, check_folder, checked_train, halves, mak
 from locality.scores import check_scores
 from locality.scores.model_free_maps import random_maps
 from locality.scores.region_tests import RegionSettings
-from locality.types import ABSTAINED, Batch, Region
+from locality.types import ABSTAINED, Batch, ModelSpec, Region
 from locality.zoo.state_dict import weights_hash
 
 IMAGES_AT_ONCE = 8  # few, so that progress is seen
@@ -81,10 +82,12 @@ def calibrate(
         raise ArgumentError("data", "images without a cue, which is planted here", data.name, "shapes:none has none")
     place = None if folder is None else Path(folder)
     if place is not None:
-        check_folder(place, data)
+        check_folder(place, data, *(() if train is None else (train,)))
     measured, trained_on = (data, checked_train(data, train)) if train is not None else halves(data, seed)
     if train is None:
         checked_train(measured, trained_on)
+
+    check_methods(model, measured, settings, points)
 
     def open_progress(title: str, unit: str) -> AbstractContextManager[Progress]:
         return reporting(progress, title, unit)
@@ -117,6 +120,15 @@ def calibrate(
         tuple(twin.name for twin in twins if twin.trained),
         ("lift", *(score for score in dict.fromkeys(("f1", *scores)) if score != "lift")),
     )
+
+
+def check_methods(model: nn.Module, data: ImageDataset, settings: Settings, points: Points) -> None:
+    """Raise what a method raises that cannot explain the model, on one image and before the twins are trained."""
+    spec = getattr(model, "spec", None)
+    if isinstance(spec, ModelSpec) and len(data):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # they come again with the twins
+            explain(model, stack([data.for_model(spec)[0]]), settings, points=points)
 
 
 @torch.no_grad()

@@ -19,7 +19,6 @@ from locality.data.cues import COLOURS, Sticker, of_stickers, with_sticker
 from locality.data.dataset import ImageDataset, load_dataset
 from locality.data.labels import accepted_labels
 from locality.data.selection import even_order
-from locality.data.source import FileReader
 from locality.errors import ArgumentError
 from locality.results.calibration import CLEAN, EDITIONS, STICKER
 from locality.runner.suite_images import no_class_warnings
@@ -73,14 +72,18 @@ def checked_train(data: ImageDataset, train: ImageDataset) -> ImageDataset:
     return train
 
 
-def check_folder(folder: Path, data: ImageDataset) -> None:
+def check_folder(folder: Path, *data: ImageDataset) -> None:
     """Raise if results would be written into the data."""
-    reader = data.source.read
-    if not isinstance(reader, FileReader):
-        return
-    place = Path(reader.root.path).resolve()
-    if place.is_dir() and folder.resolve().is_relative_to(place):
-        raise ArgumentError("folder", "outside of the data, which stay as they are", str(folder), "name another one")
+    for images in data:
+        root = getattr(images.source.read, "root", None)  # generated images have none
+        if root is not None:
+            check_outside(folder, Path(root.path), "the data, which stay as they are")
+
+
+def check_outside(folder: Path, place: Path, what: str, argument: str = "folder") -> None:
+    """Raise if the folder is `place` or inside of it."""
+    if place.is_dir() and folder.resolve().is_relative_to(place.resolve()):
+        raise ArgumentError(argument, f"outside of {what}", str(folder), "name another one")
 
 
 def make_twins(

@@ -45,3 +45,16 @@ def test_bad_input_is_one_sentence(arguments: list[str], sentence: str) -> None:
     assert isinstance(result.exception, ValueError)
     assert str(result.exception).startswith(sentence)
     assert "\n" not in str(result.exception)
+
+
+def test_the_folder_of_the_model_is_not_written_into(tmp_path: Path) -> None:
+    model = tmp_path / "network"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    given = [*FEW, "--data", "shapes:none", "--out", str(model / "out")]
+    given[given.index("--model") + 1] = str(model)
+    result = CliRunner().invoke(app, given)
+    assert str(result.exception) == (
+        f"`--out` must be outside of the model's folder, which stays as it is, got '{model / 'out'}': name another one"
+    )
+    assert [path.name for path in model.iterdir()] == ["config.json"]

@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
+from small_cifar10 import write_batches
 from striped_images import small_classifier, striped
 from torch import nn
 from toy_training import weights_of
@@ -21,7 +24,7 @@ from locality.data.dataset import ImageDataset
 from locality.errors import ArgumentError
 from locality.results.calibration import CLEAN, CUE, STICKER, learned_from
 from locality.runner.calibration import Calibration
-from locality.runner.twins import halves, knows_classes, split_images
+from locality.runner.twins import check_folder, halves, knows_classes, split_images
 from locality.training.fine_tune import fine_tune
 
 EVERY = striped(208)
@@ -207,6 +210,42 @@ def test_one_split_is_halved(tmp_path: Path, write_image: Any) -> None:
     assert not (tmp_path / "out").exists()
     with pytest.raises(ArgumentError, match="`data` must be at least 20 images to train on, got '12 of folder"):
         calibrate(small_classifier(), held_out, train, progress=False)
+
+
+@pytest.mark.parametrize("kind", ["cifar10", "hf", "csv"])
+def test_no_kind_of_data_is_written_into(kind: str, tmp_path: Path, write_image: Any) -> None:
+    place, outside = tmp_path / "data", tmp_path / "data2"
+    if kind == "cifar10":
+        write_batches(place)
+    elif kind == "hf":
+        place.mkdir()
+        write_image(tmp_path / "one.png", 20, 20)
+        pixels = (tmp_path / "one.png").read_bytes()
+        boxes = {"bbox": [[2.0, 2.0, 9.0, 9.0]], "category": [0]}
+        cells = [{"image": {"bytes": pixels, "path": "one.png"}, "objects": boxes}] * 4
+        pq.write_table(pa.Table.from_pylist(cells), place / "test-00000-of-00001.parquet")
+    else:
+        for number in range(4):
+            write_image(place / f"{number}.png", 20, 20, seed=number)
+        rows = "".join(f"{number}.png,2,2,9,9,a\n" for number in range(4))
+        (place / "boxes.csv").write_text(f"filename,xmin,ymin,xmax,ymax,label\n{rows}")
+    before = sorted(place.rglob("*"))
+    data = load_dataset(f"{kind}:{place}")
+    for folder in (place, place / "a" / "b", outside / ".." / "data"):
+        for given, train in ((data, None), (DATA, data)):
+            with pytest.raises(ArgumentError, match="`folder` must be outside of the data, which stay as they are"):
+                brief(small_classifier(), given, train, folder=folder)
+    check_folder(outside, data)
+    assert sorted(place.rglob("*")) == before
+
+
+def test_a_method_that_cannot_explain_the_model_is_named_before_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    def train(*arguments: object, **options: object) -> None:
+        raise AssertionError("the twins are trained")
+
+    monkeypatch.setattr("locality.runner.twin_training.fine_tune", train)
+    with pytest.raises(ArgumentError, match="`model` must be a transformer .*, got 'no attention in small'"):
+        brief(small_classifier(), methods=["SM", "Rollout"])
 
 
 def test_mistakes_are_one_sentence() -> None:

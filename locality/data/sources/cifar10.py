@@ -77,6 +77,7 @@ class RecordReader:
     """Reads image i from records that are in memory, since those of a zip cannot be read one by one."""
 
     records: NDArray[np.uint8]  # N×3073
+    root: Root  # where they come from
 
     def __call__(self, index: int, outline: bool = False) -> Pixels:
         return Pixels(torch.tensor(self.records[index, 1:]).view(3, SIDE, SIDE))
@@ -111,7 +112,8 @@ def _of_batches(root: Root, files: list[str], split: str) -> Source:
         entries += [_entry(f"{stem}-{index}", name, labels[index], location, index + 1) for index in good]
         records.append(batch[good])
     manifest = Manifest.of(entries, source="cifar10", licence=LICENCE)
-    return Source("cifar10", manifest, CLASSES, RecordReader(np.concatenate(records)), tuple(faults), has_regions=False)
+    reader = RecordReader(np.concatenate(records), root)
+    return Source("cifar10", manifest, CLASSES, reader, tuple(faults), has_regions=False)
 
 
 def _records(data: bytes) -> NDArray[np.uint8]:
