@@ -65,7 +65,8 @@ Limit = Annotated[int | None, typer.Option(help="Maximum number of images, balan
 Methods = Annotated[
     str,
     typer.Option(
-        help="Attribution methods, separated by commas: SM,IG,BSM,BIG,BSG,BDeepLIFT,SmoothGrad,AGI,Rollout,captum:NAME.",
+        help="Attribution methods, separated by commas: SM,InputXGradient,IG,BSM,BIG,BSG,BDeepLIFT,SmoothGrad,AGI,Rollout,"
+        "GradientRollout,captum:NAME,captum:NAME@LAYER.",
         autocompletion=completion.methods,
     ),
 ]

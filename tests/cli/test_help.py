@@ -8,14 +8,19 @@ from typing import get_args
 import pytest
 from typer.testing import CliRunner
 
+from locality.attribution import METHODS
 from locality.certified import CERTIFICATES
 from locality.cli import app, main
 from locality.data.kinds import KINDS
+from locality.results.localisation import POOLED_SCORES
 from locality.robustness import ATTACK_NAMES
+from locality.scores import SCORES
+from locality.scores.model_scores import MODEL_SCORES
 from locality.types import NORMS, Norm
 
 COMMANDS = [
     "bench",
+    "calibrate",
     "certify",
     "compare",
     "curvature",
@@ -33,6 +38,9 @@ COMMANDS = [
 CHOICES = [
     ("eval", "target", "predicted|label"),
     ("eval", "channels", "all|sum"),
+    ("eval", "cue", "none|sticker|swapped"),
+    ("eval", "region", "box|object|cue"),
+    ("calibrate", "region", "box|object"),
     ("compare", "target", "predicted|label"),
     ("robust", "norm", "l2|linf"),
     ("robust", "attack", "|".join(ATTACK_NAMES)),
@@ -47,6 +55,7 @@ CHOICES = [
     ("data build", "split", "eval|train"),
     ("data show", "split", "eval|train"),
 ]
+BY_DEFAULT = ["precision", "recall", "f1"]  # scores that `eval` always prints, with lift
 
 
 def help_of(*words: str) -> str:
@@ -72,12 +81,24 @@ def test_help_lists_the_choices_of_an_option(command: str, option: str, choices:
 
 
 @pytest.mark.parametrize(
-    "command", ["eval", "compare", "robust", "certify", "curvature", "landscape", "bench", "data check", "data build"]
+    "command",
+    ["eval", "calibrate", "compare", "robust", "certify", "curvature", "landscape", "bench", "data check", "data build"],
 )
 def test_help_lists_every_source(command: str) -> None:
     text = help_of(*command.split())
     for kind in KINDS.values():
         assert kind.written in text
+
+
+@pytest.mark.parametrize("command", ["eval", "calibrate", "compare", "explain"])
+def test_help_lists_every_method(command: str) -> None:
+    text = help_of(command)
+    assert [name for name in METHODS if not re.search(rf"\b{name}\b", text)] == []
+
+
+def test_help_lists_every_score() -> None:
+    text = help_of("eval")
+    assert [name for name in (*SCORES, *MODEL_SCORES, *POOLED_SCORES) if not re.search(rf"\b{name}\b", text)] == BY_DEFAULT
 
 
 def test_the_choices_are_the_tables() -> None:
