@@ -119,6 +119,10 @@ def region_tests(
     if inside.shape != (len(images), 1, *images.shape[2:]) or inside.dtype != torch.bool:
         expected = f"{len(images)}×1×{images.shape[2]}×{images.shape[3]} bool"
         raise ArgumentError("masks", expected, f"{tuple(masks.shape)} {masks.dtype}".replace("torch.", ""))
+    if len(accepted) != len(images):
+        raise ArgumentError("accepted", f"the labels of each of the {len(images)} images", len(accepted))
+    if backgrounds is not None and backgrounds.shape != images.shape:
+        raise ArgumentError("backgrounds", f"images of the same shape, {tuple(images.shape)}", tuple(backgrounds.shape))
     seeds = image_seeds(pixels, seed)
     elsewhere, overlap = moved_masks(inside, seeds)
     share = inside.float().mean((1, 2, 3))

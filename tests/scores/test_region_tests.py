@@ -216,6 +216,12 @@ def test_arguments_are_left_alone_and_checked(images: Tensor, masks: Tensor) -> 
     assert all(found.outcomes[name, "region"].kept.isnan().all() == (name == "outside_swapped") for name in TESTS)
     with pytest.raises(ArgumentError, match="`masks` must be 5×1×12×12 bool, got"):
         region_tests(model, images, masks.float(), [(0,)] * 5)
+    with pytest.raises(ArgumentError, match="`masks` must be 5×1×12×12 bool, got"):
+        region_tests(model, images, masks[..., 1:], [(0,)] * 5)
+    with pytest.raises(ArgumentError, match="`accepted` must be the labels of each of the 5 images, got 4"):
+        region_tests(model, images, masks, [(0,)] * 4)
+    with pytest.raises(ArgumentError, match="`backgrounds` must be images of the same shape"):
+        region_tests(model, images, masks, [(0,)] * 5, images[..., 1:])
     settings = RegionSettings()
     for wrong, message in (
         (replace(settings, grey="black"), "`grey` must be one of mean, half"),  # type: ignore[arg-type]
