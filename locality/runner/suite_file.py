@@ -56,7 +56,7 @@ def with_weights_joined(problems: Sequence[Problem]) -> tuple[Problem, ...]:
     """The problems, with the missing weights of several models in one sentence in place of the first of them.
 
     >>> print(*with_weights_joined([MissingWeights(name, "…", name < "c") for name in "abc"]))  # doctest: +ELLIPSIS
-    `models` need weights that are not on this machine (a, b, c): add --download --trust-first-download (no sha256 of c is ...
+    `models` need weights that are not on this machine (a, b, c): add --download --trust-first-download (no sha256 of c ...
     """
     missing = [problem for problem in problems if isinstance(problem, MissingWeights)]
     if len(missing) < 2:

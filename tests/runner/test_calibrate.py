@@ -244,7 +244,7 @@ def test_a_method_that_cannot_explain_the_model_is_named_before_the_training(mon
         raise AssertionError("the twins are trained")
 
     monkeypatch.setattr("locality.runner.twin_training.fine_tune", train)
-    with pytest.raises(ArgumentError, match="`model` must be a transformer .*, got 'no attention in small'"):
+    with pytest.raises(ArgumentError, match=r"`model` must be a transformer .*, got 'no attention in small'"):
         brief(small_classifier(), methods=["SM", "Rollout"])
 
 
