@@ -182,7 +182,7 @@ def class_count(model: PixelModel, name: str) -> int:
         size = "×".join(map(str, model.spec.input_size))
         reason = str(error).partition("\n")[0]
         low = {str(weights.dtype) for weights in model.parameters() if weights.is_floating_point() and weights.itemsize < 4}
-        hint = "pass the size it takes as --input-size (`input_size`), or give the module a `.spec`, a ModelSpec with its input size"
+        hint = "pass the size it takes as --input-size (`input_size`), or give the module a `.spec` (ModelSpec) of that size"
         if low:
             hint = f"images are float32, its weights {low.pop()}: return the module.float(), whose weights are the same"
         raise ModelError(f"`{name}` cannot take an image of 3×{size} ({type(error).__name__}: {reason}): {hint}") from error
