@@ -41,9 +41,7 @@ SEEDS = (0, 1, 2)  # of the study
 ON_SHAPES = Family("shapes", "shapes_standard_0", {radius: f"shapes_{radius}_0" for radius in (0.14, 0.4, 0.8, 1.6)})
 # Architecture ↦ a family per seed.
 FAMILIES = {
-    "LiResNet L6 W48, stride 2": (
-        Family("tiny-imagenet", "tiny_liresnet_standard", {EPSILON: "tiny_liresnet"}, "tiny_liresnet_at"),
-    ),
+    "LiResNet L6 W64": (Family("tiny-imagenet", "tiny_liresnet_standard", {EPSILON: "tiny_liresnet"}, "tiny_liresnet_at"),),
     "LiResNet L6 W32": tuple(
         Family(
             "tiny-imagenet",

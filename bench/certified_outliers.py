@@ -40,25 +40,33 @@ def scrambled(images: Tensor, seed: int) -> Tensor:
     return mixed.clamp(0, 1)
 
 
-def kinds(spec: Any, count: int) -> dict[str, Tensor]:
+def images_of_no_class(spec: Any, count: int) -> dict[str, Tensor]:
+    """Kinds of images that are made from no photograph of the classes, fitted to a model."""
     generator = torch.Generator().manual_seed(0)
     shape = (count, 3, *spec.input_size)
-
-    def loaded(name: str) -> Tensor:
-        data = load_dataset(name, limit=count, spec=spec, max_box_share=1.0)
-        return data.batch(range(len(data))).images
-
-    photographs = loaded("tiny-imagenet")
     return {
-        "photographs of the classes": photographs,
         "uniform noise": torch.rand(shape, generator=generator),
         "Gaussian noise": (0.5 + 0.25 * torch.randn(shape, generator=generator)).clamp(0, 1),
         "single colours": torch.rand(count, 3, 1, 1, generator=generator).expand(shape).contiguous(),
+        "photos": _loaded("photos", spec, count),
+        "shapes": _loaded("shapes", spec, count),
+    }
+
+
+def kinds(spec: Any, count: int) -> dict[str, Tensor]:
+    """Photographs of the classes, and what no class has."""
+    photographs = _loaded("tiny-imagenet", spec, count)
+    return {
+        "photographs of the classes": photographs,
         "inverted": 1 - photographs,
         "scrambled phases": scrambled(photographs, seed=0),
-        "photos": loaded("photos"),
-        "shapes": loaded("shapes"),
+        **images_of_no_class(spec, count),
     }
+
+
+def _loaded(name: str, spec: Any, count: int) -> Tensor:
+    data = load_dataset(name, limit=count, spec=spec, max_box_share=1.0)
+    return data.batch(range(len(data))).images
 
 
 def share(flags: Tensor) -> list[float]:
