@@ -2,9 +2,9 @@
 
 A neighbour beside a pixel weighs 1/6, one at its corner 1/12; at the border of the image the weights of the others are
 divided by their sum. Removed pixels depend on each other, so this is a sparse linear system Ax = b with a row per removed
-pixel. A is symmetric and positive definite. Quantus and grad-cam factorise it. Here conjugate gradients solve it,
-preconditioned by a cycle over coarser grids (`imputation_grids.py`), which carry the error of large holes. They start from
-what the same grids give if each solves its own imputation, the coarsest first. All masks of a call are solved together.
+pixel. Quantus and grad-cam factorise it. Here cycles over coarser grids (`imputation_grids.py`), which carry the error of
+large holes, solve it. They start from what the same grids give if each solves its own imputation, the coarsest first; two
+cycles are then enough for most masks. All masks of a call are solved together.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from locality.errors import ArgumentError
-from locality.scores.imputation_grids import correction, grids_of, start
+from locality.scores.imputation_grids import Grid, add_blocks, coarse_correction, grids_of, start
 
 TOLERANCE = 1e-3  # root mean square error in pixels: a tenth of ROAD's noise
-MAX_ITERATIONS = 200  # reached by no mask that was tried
-CYCLE_LEAVES = 0.35  # of an error at least, in estimates
+MAX_CYCLES = 100  # the most that a mask takes by default is 6 of those tried; a very small tolerance may need all
+FASTEST, SLOWEST = 1 / 3, 0.99  # an error shrinks to this by a cycle, in estimates
 TOGETHER = 2**22  # values of the images that are solved together
 Array = NDArray[Any]  # of float32
 
@@ -62,55 +62,42 @@ def linear_imputation(images: Tensor, removed: Tensor, tolerance: float = TOLERA
 
 def _imputed(images: Array, holes: NDArray[np.bool_], tolerance: float) -> Array:
     """N×C×H×W: the images with their holes imputed."""
-    count, channels = holes.sum((1, 2)), images.shape[1]
-    grids = grids_of(holes)
-    finest, (height, width) = grids[0], holes.shape[1:]
-    values = start(grids, images, holes)
-    solution = np.empty_like(images)
-    rows = np.arange(len(images))
-    residual = np.zeros_like(values)
-    for place in finest.places(values):
-        # What is known stays as it is.
-        finest.residual(values[place], None, place, residual[place])
-    direction, before, last = np.zeros_like(values), np.ones((len(rows), channels), np.float32), None
-    for _ in range(MAX_ITERATIONS):
-        error = correction(grids, residual)  # about what is missing
-        slope, length = np.empty_like(before), np.empty_like(before)
-        for place in np.ndindex(before.shape):
-            slope[place], length[place] = _dot(residual[place], error[place]), _dot(error[place], error[place])
-        largest = length.max(1)
-        # What is left after this correction, if corrections go on to shrink as from the last one to this one.
-        rate = np.clip(largest / last, CYCLE_LEAVES**2, 1) if last is not None else np.ones_like(largest)
-        done = largest * rate <= tolerance**2 * count
+    grids, count, rows = grids_of(holes), holes.sum((1, 2)), np.arange(len(images))
+    known, values = start(grids, images, holes)
+    solution, damping = np.empty_like(images), np.ones(len(images), np.float32)
+    last = np.full(len(images), np.inf)
+    for cycle in range(MAX_CYCLES):
+        change = _improve(grids, known, values, damping)
+        # What is left is the sum of all further changes, if they go on to shrink as from the last one to this one.
+        rate = np.sqrt(change / last).clip(FASTEST, SLOWEST)
+        left = np.sqrt(change / count) * rate / (1 - rate)
+        done = ~(left > tolerance) | (cycle + 1 == MAX_CYCLES)
         if done.all() and len(rows) == len(images):
-            values += error
-            return np.ascontiguousarray(finest.inside(values)[..., :height, :width])
+            return np.ascontiguousarray(grids[0].inside(values))
         if done.any():
-            solution[rows[done]] = finest.inside(values[done] + error[done])[..., :height, :width]
+            solution[rows[done]] = grids[0].inside(values[done])
             keep = ~done
-            rows, count, largest, slope, before = rows[keep], count[keep], largest[keep], slope[keep], before[keep]
-            if not len(rows):
+            if not keep.any():
                 return solution
-            values, residual, direction, error = values[keep], residual[keep], direction[keep], error[keep]
-            grids = [grid.rows(keep) for grid in grids]
-            finest = grids[0]
-        ratio = slope / before
-        for place in np.ndindex(before.shape):
-            ahead = direction[place]
-            ahead *= ratio[place]
-            ahead += error[place]
-            finest.residual(ahead, None, place, product := error[place])  # −A·direction; the error is not needed any more
-            curvature = -_dot(ahead, product)
-            step = slope[place] / (curvature if curvature > 0 else np.float32(1))
-            product *= step
-            residual[place] += product
-            np.multiply(ahead, step, out=product)
-            values[place] += product
-        before = np.where(slope > 0, slope, np.float32(1))  # a channel that is solved stays as it is
-        last = largest
-    solution[rows] = finest.inside(values)[..., :height, :width]
+            known, values, grids = known[keep], values[keep], [grid.rows(keep) for grid in grids]
+            count, rows, damping, change, rate = count[keep], rows[keep], damping[keep], change[keep], rate[keep]
+        damping = np.where(rate < SLOWEST, damping, damping / 2)  # without coarser grids it always converges
+        last = change
     return solution
 
 
-def _dot(one: Array, other: Array) -> Any:
-    return np.einsum("m,m->", one, other)
+def _improve(grids: list[Grid], known: Array, values: Array, damping: Array) -> Array:
+    """Correct a solution by the coarser grids; N: the squared length of the change, in the channel where it is largest."""
+    if len(grids) == 1:
+        return np.zeros(len(values))  # solved at once
+    blocks = coarse_correction(grids, 0, known, values)
+    blocks *= damping[:, None, None]
+    length = np.zeros(values.shape[:2])
+    for place in grids[0].places(values):
+        part = values[place]
+        change = part.copy()
+        add_blocks(grids, 0, blocks[place], part, known[place], place)
+        change -= part
+        length[place] = (change[..., None, :] @ change[..., :, None])[..., 0, 0]
+    largest: Array = length.max(1)
+    return largest
