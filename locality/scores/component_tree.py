@@ -1,8 +1,10 @@
 """The connected components of {level > k} for all thresholds k of a map of 256 levels, with their boxes.
 
 Every pixel belongs to the maximum that the steepest ascent leads to, so that components are unions of such basins. Two
-basins touch from the level of their saddle down. Their graph has far fewer edges than that of the pixels, and a pass over
-the levels, from the highest, joins the basins and widens the boxes. Every step is an operation on arrays.
+basins touch from the level of their saddle down. Joining each basin with the one of its highest saddle, and each union of
+basins again, says at which level a basin loses its name, and to which other one. Then every pixel, and every component that
+lost its name, is an event of one component at one level; a component's box at a level is that of its events so far. Every
+step is an operation on arrays.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from locality.pooled_scores import LEVELS
 Array = NDArray[Any]
 FINE = 22  # bits below a level: 2**30 values, and 2**32 pixels fit into an int64 with them
 INDEX = 2**32 - 1  # the lower bits of a packed number
-COLUMNS = np.arange(4)
+SIGNS = np.array([1, 1, -1, -1])  # of the sides of a box
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,32 +44,42 @@ def component_tree(fine: NDArray[np.int64]) -> ComponentTree:
     """
     basin, count = _basins(fine)
     levels = (fine >> FINE).astype(np.uint8)
-    flat = levels.ravel()
-    order = np.argsort(flat, kind="stable")[::-1]
-    order = order[: int(np.count_nonzero(flat))]
-    down, right = np.divmod(order, levels.shape[1])
-    corners = np.stack((right, down, ~right, ~down), axis=1)  # so that the box of a union is the minimum; ~x is −(x + 1)
-    home, one, other, saddle = basin[order], *_edges(basin.reshape(levels.shape), levels, count)
-    first_pixel, first_edge = (_starts(values) for values in (flat[order], saddle))
-    root = np.arange(count)  # of each basin's component
-    boxes, sizes = np.full((count, 4), levels.size), np.zeros(count, np.int64)
-    changed: list[tuple[int, Array, Array, Array]] = []  # level, roots, their boxes and sizes
-    dead: list[tuple[int, Array]] = []
-    for level in range(int(flat.max()), 0, -1):
-        edges = slice(first_edge[level], first_edge[level - 1])
-        gone = _join(root, one[edges], other[edges])
-        pixels = slice(first_pixel[level], first_pixel[level - 1])
-        grown = root[home[pixels]]
-        _widen(boxes, grown, corners[pixels])
-        np.add.at(sizes, grown, 1)
-        if len(gone):
-            into = root[gone]
-            _widen(boxes, into, boxes[gone])
-            np.add.at(sizes, into, sizes[gone])
-            grown = np.concatenate((grown, into))
-            dead.append((level, gone))
-        changed.append((level, grown, boxes[grown], sizes[grown]))
-    return _with_lives(changed, dead)
+    death, into = _joined(*_edges(basin.reshape(levels.shape), levels, count), count)
+    pixels = np.flatnonzero(levels)
+    level = levels.ravel()[pixels].astype(np.int64)
+    home = _alive(basin[pixels], level, death, into)
+    down, right = np.divmod(pixels, levels.shape[1])
+    gone = np.flatnonzero(death)
+    # Events: the pixels, and the components that are gone, of whose boxes nothing is known yet.
+    root, level = np.concatenate((home, into[gone])), np.concatenate((level, death[gone]))
+    order = np.sort(((root * LEVELS + LEVELS - 1 - level) << 32) | np.arange(len(root))) & INDEX
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    root, level = root[order], level[order]
+    first = np.flatnonzero(np.diff(root, prepend=-1))
+    names = root[first]  # not of basins that lose theirs at the level of their maximum
+    corners = np.full((4, len(root)), levels.size)  # so that the box of a union is the minimum; ~x is −(x + 1)
+    corners[:, place[: len(pixels)]] = right, down, ~right, ~down
+    sizes = np.zeros(len(root), np.int64)
+    sizes[place[: len(pixels)]] = 1
+    whole, total = np.full((4, count), levels.size), np.zeros(count, np.int64)
+    if len(first):
+        whole[:, names], total[names] = np.minimum.reduceat(corners, first, axis=1), np.add.reduceat(sizes, first)
+    for some in _from_the_leaves(gone, into, count):
+        for corner in whole:
+            np.minimum.at(corner, into[some], corner[some])
+        np.add.at(total, into[some], total[some])
+    corners[:, place[len(pixels) :]], sizes[place[len(pixels) :]] = whole[:, gone], total[gone]
+    # Minima from each component's first event on, since the numbers of the next one are smaller than all before.
+    apart = root * (4 * levels.size)
+    box = np.minimum.accumulate(corners - apart, axis=1) + apart
+    size, before = sizes.cumsum(), np.zeros(count, np.int64)
+    before[names] = size[first] - sizes[first]
+    size -= before[root]
+    below = np.append(level, 0)[1:]  # the level of the component's next event
+    below[first - 1] = np.roll(death[names], 1)
+    lives = np.flatnonzero(below < level)
+    return ComponentTree(level[lives], below[lives], box[:, lives].T * SIGNS, size[lives])
 
 
 def _basins(fine: NDArray[np.int64]) -> tuple[Array, int]:
@@ -79,11 +91,7 @@ def _basins(fine: NDArray[np.int64]) -> tuple[Array, int]:
     highest = np.maximum(np.maximum(highest[:, :-2], highest[:, 1:-1]), highest[:, 2:])
     towards = (highest & INDEX).ravel()
     top = towards == places
-    while True:
-        further = towards[towards]
-        if np.array_equal(further, towards):
-            return (top.cumsum() - 1)[towards], int(top.sum())
-        towards = further
+    return (top.cumsum() - 1)[_ends(towards)], int(top.sum())
 
 
 def _edges(basin: Array, levels: NDArray[np.uint8], count: int) -> tuple[Array, Array, Array]:
@@ -109,61 +117,61 @@ def _edges(basin: Array, levels: NDArray[np.uint8], count: int) -> tuple[Array, 
     return one, other, saddle[order]
 
 
-def _starts(descending: NDArray[np.uint8]) -> list[int]:
-    """For each level where its entries begin among levels in descending order; those of level l end where l − 1 begins."""
-    counts = np.bincount(descending, minlength=LEVELS)
-    starts: list[int] = (len(descending) - counts.cumsum()).tolist()
-    return starts
+def _joined(one: Array, other: Array, saddle: Array, count: int) -> tuple[Array, Array]:
+    """The level at which each basin's name is lost, 0 if never, and the name of its component from that level down.
+
+    The pairs are sorted, the highest saddle first.
+    """
+    death, into = np.zeros(count, np.int64), np.arange(count)
+    rank = np.arange(len(one))
+    while len(one):
+        best = np.full(count, len(saddle))
+        np.minimum.at(best, one, rank)
+        np.minimum.at(best, other, rank)
+        joined = np.flatnonzero(best < len(saddle))
+        towards = np.arange(count)
+        chosen = np.searchsorted(rank, best[joined])
+        towards[joined] = one[chosen] + other[chosen] - joined
+        keeps = joined[(towards[towards[joined]] == joined) & (joined < towards[joined])]  # one of two that chose each other
+        towards[keeps] = keeps
+        lost = joined[towards[joined] != joined]
+        death[lost], into[lost] = saddle[best[lost]], towards[lost]
+        towards = _ends(towards)
+        one, other = towards[one], towards[other]
+        apart = np.flatnonzero(one != other)
+        one, other, rank = one[apart], other[apart], rank[apart]
+    lost = np.flatnonzero(death)
+    into[lost] = _alive(into[lost], death[lost], death, into.copy())
+    return death, into
 
 
-def _join(root: Array, one: Array, other: Array) -> Array:
-    """Join the components of these pairs of basins in `root`; the former roots that are none any more."""
-    gone: list[Array] = []
-    one, other = root[one], root[other]
+def _alive(names: Array, level: Array, death: Array, into: Array) -> Array:
+    """The names at these levels of the components with these names at higher ones."""
+    names = names.copy()
+    gone = np.flatnonzero(death[names] >= level)
+    while len(gone):
+        names[gone] = into[names[gone]]
+        gone = gone[death[names[gone]] >= level[gone]]
+    return names
+
+
+def _ends(towards: Array) -> Array:
+    """Where chains end."""
     while True:
-        apart = one != other
-        if not apart.any():
-            break
-        one, other = one[apart], other[apart]
-        high = np.maximum(one, other)
-        np.minimum.at(root, high, np.minimum(one, other))
-        gone.append(high)
-        one, other = _ends(root, one), _ends(root, other)
-    if not gone:
-        return root[:0]
-    root[:] = _ends(root, root)
-    once = np.sort(np.concatenate(gone))
-    return np.concatenate((once[:1], once[1:][once[1:] != once[:-1]]))
+        further = towards[towards]
+        if np.array_equal(further, towards):
+            return towards
+        towards = further
 
 
-def _ends(root: Array, places: Array) -> Array:
-    """Where the roots of roots end."""
-    while True:
-        further = root[places]
-        if (further == places).all():
-            return places
-        places = further
-
-
-def _widen(boxes: Array, rows: Array, corners: Array) -> None:
-    np.minimum.at(boxes.reshape(-1), (4 * rows[:, None] + COLUMNS).ravel(), corners.ravel())
-
-
-def _with_lives(changed: list[tuple[int, Array, Array, Array]], dead: list[tuple[int, Array]]) -> ComponentTree:
-    """A component as it was left at one level lives until the next level at which it changed or died."""
-    if not changed:
-        nothing = np.zeros(0, np.int64)
-        return ComponentTree(nothing, nothing, nothing.reshape(0, 4), nothing)
-    roots = np.concatenate([*(rows for _, rows, _, _ in changed), *(rows for _, rows in dead)])
-    counts = [*(len(rows) for _, rows, _, _ in changed), *(len(rows) for _, rows in dead)]
-    level = np.repeat([*(level for level, *_ in changed), *(level for level, _ in dead)], counts)
-    order = np.sort(((roots * LEVELS + LEVELS - 1 - level) << 32) | np.arange(len(roots))) & INDEX
-    above = np.zeros_like(level)
-    same = roots[order[1:]] == roots[order[:-1]]
-    above[order[:-1]] = level[order[1:]] * same
-    alive = sum(len(rows) for _, rows, _, _ in changed)
-    lives = np.flatnonzero(above[:alive] < level[:alive])
-    box = np.concatenate([boxes for _, _, boxes, _ in changed])[lives]
-    box[:, 2:] = -box[:, 2:]
-    size = np.concatenate([sizes for *_, sizes in changed])[lives]
-    return ComponentTree(level[lives], above[lives], box, size)
+def _from_the_leaves(gone: Array, into: Array, count: int) -> list[Array]:
+    """The names that are lost, by the number of names that their component has afterwards, the most first."""
+    depth, names = np.zeros(count, np.int64), gone
+    ends = into[gone]
+    rounds = 0
+    while len(names):
+        depth[names] += 1
+        further = into[ends]
+        names, ends = names[further != ends], further[further != ends]
+        rounds += 1
+    return [gone[depth[gone] == number] for number in range(rounds, 0, -1)]

@@ -1,10 +1,10 @@
 """The grids of linear imputation, and a cycle over them that takes most of the error out of a solution.
 
 A pixel of the next grid is a block of 2×2, and is unknown if all pixels of the image in it are; the weights are the same on
-all grids. Let T be the sum over a 3×3 neighbourhood with weights 1 2 1 in both directions, and D the same sum of ones inside
-the image, 16 but at its border. Then 12·A = D − T. A solution x of a residual r, divided by D, satisfies x = T(x)/D + r where unknown, and the error
-that x leaves satisfies the same with the residual T(x)/D + r − x. An image satisfies it with r = its known pixels: T(x)/D
-counts as 0 where they are.
+all grids. Let T be the sum over a 3×3 neighbourhood with weights 1 2 1 in both directions, and D the same sum of ones
+inside the image, 16 but at its border. Then 12·A = D − T. A solution x of a residual r, divided by D, satisfies
+x = T(x)/D + r where unknown, and the error that x leaves satisfies the same with the residual T(x)/D + r − x. An image
+satisfies it with r = its known pixels, where T(x)/D counts as 0.
 
 The eigenvalues λ of (D − T)/D lie between 0 and 1, those of detail above 1/2. A step x ← T(x)/D + r leaves 1 − λ of an
 error, and one of STRONG times its length 1 − 1.75λ; both together leave at most 0.09 of detail. A block's correction is
