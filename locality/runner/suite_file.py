@@ -16,6 +16,7 @@ from locality.data.kinds import check_name
 from locality.errors import MissingWeightsError, Problem, did_you_mean, unknown_choice
 from locality.files import PACKAGE, PACKAGED, packaged_file
 from locality.runner.measurements import MEASUREMENTS
+from locality.runner.missing_weights import MissingWeights, with_weights_joined
 from locality.runner.suite import DataChoice, ModelChoice, Suite, trained
 from locality.toml_settings import read_toml, settings_from
 from locality.zoo.architectures import is_function
@@ -33,13 +34,6 @@ RESERVED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class MissingWeights(Problem):
-    """Weights of the catalog that `--download` would fetch."""
-
-    verifiable: bool  # their sha256 is known
-
-
 class SuiteError(ValueError):
     """A suite that cannot run; `problems` lists every reason, and missing weights of several models as one."""
 
@@ -50,29 +44,6 @@ class SuiteError(ValueError):
 
     def __reduce__(self) -> tuple[type[SuiteError], tuple[str, tuple[Problem, ...]]]:
         return type(self), (self.name, self.problems)
-
-
-def with_weights_joined(problems: Sequence[Problem]) -> tuple[Problem, ...]:
-    """The problems, with the missing weights of several models in one sentence in place of the first of them.
-
-    >>> print(*with_weights_joined([MissingWeights(name, "…", name < "c") for name in "abc"]))  # doctest: +ELLIPSIS
-    `models` need weights that are not on this machine (a, b, c): add --download --trust-first-download (no sha256 of c ...
-    """
-    missing = [problem for problem in problems if isinstance(problem, MissingWeights)]
-    if len(missing) < 2:
-        return tuple(problems)
-    names, unknown = (
-        [problem.where for problem in several]
-        for several in (missing, [problem for problem in missing if not problem.verifiable])
-    )
-    whose = "theirs" if unknown == names else ", ".join(unknown)
-    trust = f" --trust-first-download (no sha256 of {whose} is published)" if unknown else ""
-    text = (
-        f"need weights that are not on this machine ({', '.join(names)}): add --download{trust}, or get the files "
-        "elsewhere and put them where `locality models show NAME` says"
-    )
-    joined = [Problem("models", text) if problem is missing[0] else problem for problem in problems]
-    return tuple(problem for problem in joined if not isinstance(problem, MissingWeights))
 
 
 @dataclass(frozen=True)
