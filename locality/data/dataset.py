@@ -129,7 +129,7 @@ class ImageDataset(Dataset[Sample]):
         if not len(chosen):
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items() if count)
             first = f"; the first: {faults[0]}" if faults else ""
-            raise DataError(f"no image of {source.name} is left ({reasons or 'its lists are empty'}){first}", tuple(faults))
+            raise DataError(f"no image of {source.name} is left ({reasons or 'it is empty'}){first}", tuple(faults))
         if limit is not None:
             left_out["beyond the limit"] = len(order) - len(chosen)
         return ImageDataset(source, np.sort(chosen), spec, region, {k: n for k, n in left_out.items() if n}, faults)

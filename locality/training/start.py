@@ -46,7 +46,9 @@ def start_problems_here(start: str, net: Net | None) -> list[Problem]:
     if not is_checkpoint(start):
         return [Problem("start", f"is unknown: {unknown_model(start, model_cards())}")]
     if not Path(start).expanduser().is_file():
-        return [Problem("start", f"must be a file that exists, got {start!r}")]
+        run = Path(start).stem  # the weights of a run are in a folder of the same name
+        hint = f": run `locality train {run}` first" if Path(start).parent.name == run else ""
+        return [Problem("start", f"must be a file that exists, got {start!r}{hint}")]
     if net is None and needs_architecture(start):
         return [Problem("net", 'must name the network of a checkpoint without a card, such as net = "timm:resnet18"')]
     return []
